@@ -1,0 +1,76 @@
+# Penstock's commands. `make help` lists them; each sets up what it needs in .venv.
+SHELL := /bin/bash
+PY ?= python3
+BIN := .venv/bin
+PYX := $(shell find src -name '*.pyx' -o -name '*.pxd' 2>/dev/null)
+N ?=
+SEED ?=
+export PYTHONDONTWRITEBYTECODE ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test check bench wheel sanitize crash flips faults model kill clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+.venv/.installed: pyproject.toml setup.py
+	@command -v cc >/dev/null || { echo "penstock needs a C compiler (cc): install gcc or clang"; exit 1; }
+	@$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "penstock needs Python 3.11 or newer: make PY=python3.12 …"; exit 1; }
+	@$(PY) -c 'import ensurepip' 2>/dev/null || { echo "this Python cannot make virtual environments: install python3-venv"; exit 1; }
+	@test -x $(BIN)/python || $(PY) -m venv .venv
+	@echo "installing into .venv …"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check "setuptools>=77" "Cython>=3.1" wheel
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[dev]'
+	@touch $@ .venv/.built
+
+.venv/.built: .venv/.installed $(PYX)
+	@echo "compiling the kernels …"
+	@$(BIN)/python setup.py -q build_ext --inplace -j 2 > build.log 2>&1 || { cat build.log; exit 1; }
+	@touch $@
+
+build: .venv/.built ## make .venv and compile the kernels
+
+demo: build ## a stream of orders, end to end: write, kill -9, verify, erase, export, a picture
+	@$(BIN)/python examples/demo.py
+
+test: build ## the whole suite, with a fifth of each campaign
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: build ## ruff, mypy strict, the architecture test
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check -q . || { echo "run: .venv/bin/ruff format ."; exit 1; }
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest tests/test_architecture.py
+
+.venv/.bench: build
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[bench]'
+	@touch $@
+
+bench: .venv/.bench ## the tables of the README, with ratios to the peers
+	@$(BIN)/python -m bench
+
+wheel: build ## dist/penstock-*.whl
+	@$(BIN)/python -m build -q --wheel --no-isolation --outdir dist .
+	@ls dist/*.whl
+
+sanitize: build ## the kernel tests under the address sanitizer
+	@tools/sanitize
+
+crash: build ## crash images: N= states (5000), SEED=
+	@N=$(or $(N),5000) SEED=$(SEED) $(BIN)/python -m pytest -n 2 tests/crash/test_crash_images.py
+
+flips: build ## bit flips over every kind of file: N= (20000), SEED=
+	@N=$(or $(N),20000) SEED=$(SEED) $(BIN)/python -m pytest -n 2 tests/crash/test_bit_flips.py
+
+faults: build ## every n-th I/O call failing
+	@N=$(or $(N),0) SEED=$(SEED) $(BIN)/python -m pytest -n 2 tests/crash/test_faults.py
+
+kill: build ## kill -9 of a writing process: N= cycles (100), SEED=
+	@N=$(or $(N),100) SEED=$(SEED) $(BIN)/python -m pytest tests/crash/test_kill.py
+
+model: build ## the store against a simple model: N= operations (200000), SEED=
+	@N=$(or $(N),200000) SEED=$(SEED) $(BIN)/python -m pytest -n 2 tests/crash/test_model.py
+
+clean: ## remove what was built, keep .venv
+	@rm -rf build dist build.log demo-out .venv/.built .venv/.bench
+	@find src -name '*.so' -delete

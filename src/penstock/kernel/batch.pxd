@@ -1,0 +1,37 @@
+# Messages on their way in: packed pointers and sizes over memory that the batch keeps alive.
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+cdef enum:
+    STATUS_OK = 0
+    STATUS_BAD_SUBJECT = 1
+    STATUS_NO_MATCH = 2
+    STATUS_TOO_LARGE = 3
+    STATUS_HEADERS_TOO_LARGE = 4
+    STATUS_MAX_MSGS = 5
+    STATUS_MAX_BYTES = 6
+    STATUS_MAX_MSGS_PER_SUBJECT = 7
+    STATUS_NOT_SEQUENTIAL = 8
+    STATUS_RECORD_TOO_LARGE = 9
+
+cdef struct Incoming:
+    const uint8_t* subject
+    const uint8_t* headers                 # NULL: none
+    const uint8_t* payload
+    uint32_t subject_size
+    uint32_t headers_size
+    uint32_t payload_size
+    uint8_t flags                          # FLAG_TTL, FLAG_MSG_ID
+    uint8_t status
+    bint has_rules                         # a header asks for a rule: the stream judges it alone
+    bint is_rollup
+    uint64_t seq                           # 0: the next; then what it was given, 0 when refused
+    int64_t time                           # 0: now
+
+cdef class Batch:
+    cdef Incoming* items
+    cdef readonly Py_ssize_t count
+    cdef Py_ssize_t capacity
+    cdef readonly bint has_rules
+    cdef list keep
+    cdef Incoming* add(self) except NULL
+    cdef int add_item(self, object subject, object payload, object headers) except -1

@@ -1,0 +1,161 @@
+"""Batch: messages on their way in, packed. The unit that passes between the layers.
+
+`Batch.of(items)` takes (subject, payload) or (subject, payload, headers) tuples; a server fills one from its read buffer.
+"""
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
+
+cdef extern from "string.h" nogil:
+    void* memmem(const void* haystack, size_t size, const void* needle, size_t needle_size)
+
+
+cdef class Batch:
+    """Packed messages; `keep` holds the objects that the pointers point into."""
+
+    def __cinit__(self):
+        self.keep = []
+
+    def __dealloc__(self):
+        free(self.items)
+
+    cdef Incoming* add(self) except NULL:
+        cdef Incoming* grown
+        cdef Incoming* item
+        if self.count == self.capacity:
+            grown = <Incoming*>realloc(self.items, (self.capacity * 2 + 16) * sizeof(Incoming))
+            if grown == NULL:
+                raise MemoryError
+            self.items = grown
+            self.capacity = self.capacity * 2 + 16
+        item = &self.items[self.count]
+        memset(item, 0, sizeof(Incoming))
+        self.count += 1
+        return item
+
+    cdef int add_item(self, object subject, object payload, object headers) except -1:
+        cdef Py_ssize_t size
+        cdef const char* text
+        cdef Incoming* item = self.add()
+        cdef bytes raw
+        if isinstance(subject, str):
+            text = PyUnicode_AsUTF8AndSize(subject, &size)
+        elif PyBytes_CheckExact(subject):
+            text = PyBytes_AS_STRING(subject)
+            size = PyBytes_GET_SIZE(subject)
+        else:
+            raise TypeError(f"a subject is str or bytes, not {type(subject).__name__}")
+        item.subject = <const uint8_t*>text
+        item.subject_size = <uint32_t>min(size, 0xFFFFFFFF)
+        if PyBytes_CheckExact(payload):
+            raw = <bytes>payload
+        elif isinstance(payload, str):
+            raise TypeError("a payload is bytes: encode the text first")
+        else:
+            raw = bytes(memoryview(payload))
+            self.keep.append(raw)
+        if PyBytes_GET_SIZE(raw) > 0x7FFFFFFF:
+            raise ValueError(f"a payload of {PyBytes_GET_SIZE(raw)} bytes does not fit")
+        item.payload = <const uint8_t*>PyBytes_AS_STRING(raw)
+        item.payload_size = <uint32_t>PyBytes_GET_SIZE(raw)
+        if headers is not None:
+            raw = headers if PyBytes_CheckExact(headers) else _encode_headers(headers)
+            if PyBytes_GET_SIZE(raw) > 0x7FFFFFFF:
+                raise ValueError(f"headers of {PyBytes_GET_SIZE(raw)} bytes do not fit")
+            if PyBytes_GET_SIZE(raw):
+                self.keep.append(raw)
+                item.headers = <const uint8_t*>PyBytes_AS_STRING(raw)
+                item.headers_size = <uint32_t>PyBytes_GET_SIZE(raw)
+                # Every header that is a rule begins so.
+                if memmem(item.headers, item.headers_size, b"Nats-", 5) != NULL:
+                    item.has_rules = True
+                    self.has_rules = True
+        return 0
+
+    @staticmethod
+    def of(items):
+        """A batch of (subject, payload[, headers]) tuples; it keeps `items` alive."""
+        cdef Batch batch = Batch()
+        cdef Py_ssize_t size
+        if not isinstance(items, (list, tuple)):
+            items = list(items)
+        batch.keep.append(items)
+        for item in items:
+            size = len(item)
+            if size == 2:
+                batch.add_item(item[0], item[1], None)
+            elif size == 3:
+                batch.add_item(item[0], item[1], item[2])
+            else:
+                raise ValueError(f"message #{batch.count}: (subject, payload) or (subject, payload, headers)")
+        return batch
+
+    @staticmethod
+    def one(subject, payload, headers=None):
+        cdef Batch batch = Batch()
+        batch.keep.append(subject)
+        batch.keep.append(payload)
+        batch.add_item(subject, payload, headers)
+        return batch
+
+    @staticmethod
+    def raw(items):
+        """A batch of (seq, time_ns, subject, headers or None, payload) with given sequences (0: the next) and times."""
+        cdef Batch batch = Batch()
+        cdef Incoming* item
+        items = list(items)
+        batch.keep.append(items)
+        for seq, time, subject, headers, payload in items:
+            batch.add_item(subject, payload, headers)
+            item = &batch.items[batch.count - 1]
+            item.has_rules = False
+            item.seq = seq
+            item.time = time
+        batch.has_rules = False
+        return batch
+
+    def asks_rules(self, Py_ssize_t n):
+        """Does message n have a header that a rule reads?"""
+        return self.items[n].has_rules
+
+    def subject(self, Py_ssize_t n):
+        return self.items[n].subject[:self.items[n].subject_size]
+
+    def payload_size(self, Py_ssize_t n):
+        return self.items[n].payload_size
+
+    def headers(self, Py_ssize_t n):
+        """The raw header block of message n, or None."""
+        if self.items[n].headers == NULL:
+            return None
+        return self.items[n].headers[:self.items[n].headers_size]
+
+    def set_headers(self, Py_ssize_t n, bytes raw):
+        """Give message n another header block."""
+        self.keep.append(raw)
+        self.items[n].headers = <const uint8_t*>PyBytes_AS_STRING(raw) if raw else NULL
+        self.items[n].headers_size = <uint32_t>len(raw) if raw else 0
+
+    def mark(self, Py_ssize_t n, bint has_ttl, bint has_msg_id, bint is_rollup):
+        self.items[n].flags = (32 if has_ttl else 0) | (64 if has_msg_id else 0)
+        self.items[n].is_rollup = is_rollup
+
+    def seq(self, Py_ssize_t n):
+        """What message n was given, 0 when it was refused."""
+        return self.items[n].seq
+
+    def status(self, Py_ssize_t n):
+        return self.items[n].status
+
+    def seqs(self):
+        return [self.items[n].seq for n in range(self.count)]
+
+    def refused(self):
+        """(index, status) of the refused ones."""
+        return [(n, self.items[n].status) for n in range(self.count) if self.items[n].status]
+
+
+def _encode_headers(headers):
+    from penstock.headers import encode
+    return encode(headers)

@@ -1,0 +1,44 @@
+# One stream's log and index together: append, commit, read. Rules: ARCHITECTURE.md.
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from penstock.kernel.batch cimport Batch, Incoming
+from penstock.kernel.index cimport Block, Index, Matcher
+from penstock.kernel.log cimport BlockFile, Committer, Log
+from penstock.kernel.message cimport Message
+from penstock.kernel.record cimport Record
+
+cdef class Core:
+    cdef readonly Index index
+    cdef readonly Log log
+    cdef object store                      # makes and seals block files for us
+    cdef Matcher accepts                   # the stream's subjects
+    cdef Block* active                     # NULL: the next append begins a block
+    cdef BlockFile* file
+    cdef list spans                        # (offset, size) of the active block's control records
+    cdef uint64_t block_size
+    cdef int64_t max_msgs
+    cdef int64_t max_bytes
+    cdef int64_t max_per_subject
+    cdef int64_t max_msg_size
+    cdef bint discard_new
+    cdef bint discard_new_per_subject
+    cdef readonly int64_t last_time
+    cdef public uint64_t generation_count  # of forks: a handle from before one refuses to work
+    cdef uint8_t* scratch
+    cdef Py_ssize_t scratch_size
+    cdef readonly uint64_t sealed_count
+    cdef public bint is_closed
+
+    cdef int check(self) except -1
+    cdef int store_one(self, Incoming* item, int64_t now) except -1
+    cdef uint8_t* room(self, uint64_t seq, int64_t time, uint64_t size) except NULL
+    cdef int roll(self, uint64_t first_seq, int64_t time, uint64_t size) except -1
+    cdef int enforce(self) except -1
+    cdef int log_changes(self, int64_t now) except -1
+    cdef int log_deletes(self, uint64_t* seqs, Py_ssize_t count, uint8_t reason, int64_t now) except -1
+    cdef int log_control(self, uint8_t kind, uint8_t reason, int64_t time, uint64_t value, const uint8_t* ranges,
+                         Py_ssize_t size, uint64_t low, uint64_t high) except -1
+    cdef const uint8_t* record_at(self, Block* block, uint32_t row, Record* record) except NULL
+    cdef const uint8_t* bytes_at(self, Block* block, uint64_t start, uint64_t stop) except NULL
+    cdef uint32_t size_of(self, uint64_t seq) except? 0xffffffff
+    cdef int commit_now(self) except -1000

@@ -1,0 +1,116 @@
+# What a stream holds: rows per block, totals per subject, counters. Rules: ARCHITECTURE.md, "Index".
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from penstock.kernel.log cimport BlockFile
+from penstock.kernel.record cimport Base
+from penstock.kernel.subject cimport Filters
+from penstock.kernel.subject_tree cimport SubjectTree
+
+cdef enum:
+    SECTION_OFFSETS = 0
+    SECTION_SIZES = 1
+    SECTION_SUBJECTS = 2
+    SECTION_SEQS = 3
+
+cdef struct Block:
+    uint64_t id
+    Base base
+    uint64_t first_seq                     # the first sequence it may hold
+    uint64_t last_seq                      # the highest it was given, skips included; first_seq - 1: none
+    uint64_t seq_base                      # sequence of row 0
+    uint64_t size                          # bytes of the file that count
+    uint64_t bytes                         # of all rows, by the reference's formula
+    uint64_t live_bytes
+    int64_t time_min
+    int64_t time_max
+    uint64_t target_low                    # hull of the sequences that its delete, erase and floor records speak of
+    uint64_t target_high
+    uint64_t last_checksum
+    uint32_t count                         # rows: message records
+    uint32_t live
+    uint32_t capacity
+    uint32_t used                          # when its arrays were last wanted
+    bint is_dense                          # row n has sequence seq_base + n
+    bint is_sealed
+    bint is_evictable                      # the arrays can be had again
+    uint32_t* arrays[4]                    # offsets, sizes, subjects, seqs; NULL: not in memory
+    uint64_t* dead                         # a bit per row; NULL: none
+    BlockFile* file
+
+cdef struct Change:                        # what a roll back would undo
+    uint64_t start                         # a row, or the floor before …
+    uint64_t stop                          # … and after
+    uint64_t position                      # the log's, once its record is appended; 0 before
+    uint8_t reason
+    bint is_floor
+
+cdef class Matcher:
+    cdef Filters filters
+    cdef uint32_t number                   # of the one literal subject, or NO_NUMBER
+    cdef uint64_t* known
+    cdef uint64_t* wanted
+    cdef Py_ssize_t words
+    cdef uint64_t version
+    cdef bint is_filled
+    cdef int fit(self, Index index) except -1
+    cdef bint test(self, Index index, uint32_t number) noexcept nogil
+    cdef int fill(self, Index index) except -1
+
+cdef class Index:
+    cdef Block** blocks
+    cdef readonly Py_ssize_t block_count
+    cdef Py_ssize_t block_capacity
+    cdef SubjectTree tree
+    cdef uint64_t* totals                  # per subject number
+    cdef uint64_t* firsts                  # lowest live sequence; bit 63: only a lower bound
+    cdef uint64_t* lasts                   # highest live sequence; bit 63: only an upper bound
+    cdef uint32_t number_capacity
+    cdef readonly uint64_t version         # rises when a number changes its subject
+    cdef readonly uint32_t subject_count   # with live messages
+    cdef uint32_t* ghosts                  # numbers without live messages
+    cdef Py_ssize_t ghost_count
+    cdef Py_ssize_t ghost_capacity
+    cdef readonly uint64_t messages
+    cdef readonly uint64_t bytes
+    cdef readonly uint64_t floor           # everything below is gone
+    cdef readonly uint64_t first_seq       # lowest live, or last_seq + 1
+    cdef readonly uint64_t last_seq
+    cdef public object loader              # loader(block_id, section) -> bytes
+    cdef uint64_t resident                 # bytes of evictable arrays in memory
+    cdef public uint64_t resident_max
+    cdef uint32_t tick
+    cdef Change* changes
+    cdef Py_ssize_t change_start
+    cdef Py_ssize_t change_stop
+    cdef Py_ssize_t change_capacity
+    cdef bint in_memory
+    cdef public bint emptied               # some block has lost its last live row
+
+    cdef Block* add_block(self, uint64_t block_id) except NULL
+    cdef void drop_block(self, Py_ssize_t at) noexcept
+    cdef int grow_rows(self, Block* block, uint32_t rows) except -1
+    cdef int add_row(self, Block* block, uint64_t seq, int64_t time, uint32_t offset, uint32_t size,
+                     uint32_t number) except -1
+    cdef int count_row(self, uint64_t seq, uint32_t size, uint32_t number) except -1
+    cdef uint32_t number_of(self, const uint8_t* name, Py_ssize_t size) except? 0xffffffff
+    cdef int fit_numbers(self) except -1
+    cdef uint32_t* section(self, Block* block, int which) except? NULL
+    cdef Py_ssize_t block_of(self, uint64_t seq) noexcept nogil
+    cdef int64_t row_of(self, Block* block, uint64_t seq) except -2
+    cdef int64_t row_from(self, Block* block, uint64_t seq) except -2
+    cdef uint64_t seq_of(self, Block* block, uint32_t row) except? 0
+    cdef bint is_dead(self, Block* block, uint32_t row) noexcept nogil
+    cdef int set_dead(self, Block* block, uint32_t row) except -1
+    cdef int drop_row(self, Block* block, uint32_t row, uint64_t seq) except -1
+    cdef int restore_row(self, Block* block, uint32_t row, uint64_t seq) except -1
+    cdef bint remove(self, uint64_t seq, uint8_t reason) except -1
+    cdef int raise_floor(self, uint64_t floor, uint8_t reason) except -1
+    cdef int note(self, uint64_t start, uint64_t stop, uint8_t reason, bint is_floor) except -1
+    cdef int find_first(self) except -1
+    cdef uint64_t first_of(self, uint32_t number) except? 0
+    cdef uint64_t last_of(self, uint32_t number) except? 0
+    cdef uint64_t next_live(self, uint64_t start, uint64_t stop, Matcher matcher) except? 0
+    cdef uint64_t prev_live(self, uint64_t start, uint64_t low, Matcher matcher) except? 0
+    cdef uint64_t count_between(self, uint64_t start, uint64_t stop, Matcher matcher) except? 0xffffffffffffffff
+    cdef int rollback(self, uint64_t seq) except -1
+    cdef int settle(self, uint64_t position) except -1

@@ -1,0 +1,720 @@
+"""Index: what a stream holds, without the bytes. Rules: ARCHITECTURE.md, "Index".
+
+A row is a message record of a block: offset, size and subject number, 12 bytes, packed in arrays that sealed blocks load when they
+are wanted. Deleted rows are bits; below `floor` nothing lives. Owned by the thread that holds the GIL.
+"""
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memmove, memset
+
+from penstock.kernel.log cimport free_block_file
+from penstock.kernel.subject_tree cimport NO_NUMBER
+
+cdef uint64_t STALE = 0x8000000000000000ULL
+cdef uint64_t SEQ_MAX = 0x7FFFFFFFFFFFFFFFULL
+
+cdef extern from *:
+    int popcount "__builtin_popcountll"(unsigned long long value) noexcept nogil
+    int ctz "__builtin_ctzll"(unsigned long long value) noexcept nogil
+
+
+cdef class Matcher:
+    """Which subject numbers some filters want, worked out number by number as they are met, or for all at once."""
+
+    def __cinit__(self, Filters filters not None):
+        self.filters = filters
+        self.number = NO_NUMBER
+
+    def __dealloc__(self):
+        free(self.known)
+        free(self.wanted)
+
+    cdef int fit(self, Index index) except -1:
+        """Make ready for the numbers that there are now."""
+        cdef Py_ssize_t words
+        if self.filters.is_all:
+            return 0
+        if self.filters.is_literal:
+            self.number = index.tree.find(self.filters.pattern(0), self.filters.size(0))
+            return 0
+        words = (index.tree.number_stop + 63) // 64 + 1
+        if self.version != index.version and self.words:
+            memset(self.known, 0, self.words * 8)
+            memset(self.wanted, 0, self.words * 8)
+            self.is_filled = False
+        self.version = index.version
+        if words > self.words:
+            words += words // 2 + 16
+            self.known = <uint64_t*>realloc(self.known, words * 8)
+            self.wanted = <uint64_t*>realloc(self.wanted, words * 8)
+            if self.known == NULL or self.wanted == NULL:
+                raise MemoryError
+            memset(self.known + self.words, 0, (words - self.words) * 8)
+            memset(self.wanted + self.words, 0, (words - self.words) * 8)
+            self.words = words
+        return 0
+
+    cdef bint test(self, Index index, uint32_t number) noexcept nogil:
+        cdef uint64_t bit = <uint64_t>1 << (number & 63)
+        cdef uint32_t size
+        cdef const uint8_t* name
+        if not self.known[number >> 6] & bit:
+            self.known[number >> 6] |= bit
+            name = index.tree.name(number, &size)
+            if name != NULL and self.filters.matches(name, size):
+                self.wanted[number >> 6] |= bit
+        return self.wanted[number >> 6] & bit != 0
+
+    cdef int fill(self, Index index) except -1:
+        """Work it out for all numbers."""
+        self.fit(index)
+        if self.filters.is_all or self.filters.is_literal:
+            return 0
+        memset(self.wanted, 0, self.words * 8)
+        index.tree.match_bits(self.filters, self.wanted)
+        memset(self.known, 0xFF, (index.tree.number_stop // 64) * 8)
+        self.is_filled = True
+        return 0
+
+
+cdef class Index:
+    """Rows, subjects and counters of one stream.
+
+    Always true: `messages` and `bytes` count the rows at or above `floor` whose bit is clear; totals[n] counts those of subject n;
+    blocks ascend in id and in first_seq.
+    """
+
+    def __cinit__(self, bint in_memory=False):
+        self.tree = SubjectTree()
+        self.in_memory = in_memory
+        self.first_seq = 1
+        self.floor = 1
+        self.version = 1
+        self.resident_max = 96 << 20
+
+    def __dealloc__(self):
+        while self.block_count:
+            if self.blocks[self.block_count - 1].file != NULL:
+                free_block_file(self.blocks[self.block_count - 1].file)
+            self.drop_block(self.block_count - 1)
+        free(self.blocks)
+        free(self.totals)
+        free(self.firsts)
+        free(self.lasts)
+        free(self.ghosts)
+        free(self.changes)
+
+    # Blocks and their arrays.
+
+    cdef Block* add_block(self, uint64_t block_id) except NULL:
+        cdef Block** grown
+        cdef Block* block
+        if self.block_count == self.block_capacity:
+            grown = <Block**>realloc(self.blocks, (self.block_capacity * 2 + 16) * sizeof(Block*))
+            if grown == NULL:
+                raise MemoryError
+            self.blocks = grown
+            self.block_capacity = self.block_capacity * 2 + 16
+        block = <Block*>calloc(1, sizeof(Block))
+        if block == NULL:
+            raise MemoryError
+        block.id = block_id
+        block.is_dense = True
+        block.time_min = 0x7FFFFFFFFFFFFFFF
+        block.time_max = -0x7FFFFFFFFFFFFFFF
+        block.target_low = SEQ_MAX
+        self.blocks[self.block_count] = block
+        self.block_count += 1
+        return block
+
+    cdef void drop_block(self, Py_ssize_t at) noexcept:
+        """Forget a block; its rows are dead or have been uncounted."""
+        cdef Block* block = self.blocks[at]
+        cdef int n
+        for n in range(4):
+            if block.arrays[n] != NULL:
+                if block.is_evictable:
+                    self.resident -= <uint64_t>block.count * 4
+                free(block.arrays[n])
+        free(block.dead)
+        free(block)
+        memmove(&self.blocks[at], &self.blocks[at + 1], (self.block_count - at - 1) * sizeof(Block*))
+        self.block_count -= 1
+
+    cdef int grow_rows(self, Block* block, uint32_t rows) except -1:
+        cdef uint32_t capacity = max(rows, block.capacity + (block.capacity >> 1) + 256)
+        cdef uint32_t* grown
+        cdef int n
+        for n in range(4):
+            if n == SECTION_SEQS and block.is_dense:
+                continue
+            grown = <uint32_t*>realloc(block.arrays[n], <size_t>capacity * 4)
+            if grown == NULL:
+                raise MemoryError
+            block.arrays[n] = grown
+        if block.dead != NULL:
+            block.dead = <uint64_t*>realloc(block.dead, (capacity // 64 + 1) * 8)
+            memset(block.dead + block.capacity // 64 + 1, 0, (capacity // 64 - block.capacity // 64) * 8)
+        block.capacity = capacity
+        return 0
+
+    cdef int add_row(self, Block* block, uint64_t seq, int64_t time, uint32_t offset, uint32_t size,
+                     uint32_t number) except -1:
+        """Append a row to a block that is in memory; counts it in the block, not in the stream."""
+        cdef uint32_t row = block.count
+        cdef uint32_t n
+        if row >= block.capacity:
+            self.grow_rows(block, row + 1)
+        if row == 0:
+            block.seq_base = seq
+        elif block.is_dense and seq != block.seq_base + row:
+            block.arrays[SECTION_SEQS] = <uint32_t*>malloc(<size_t>block.capacity * 4)
+            if block.arrays[SECTION_SEQS] == NULL:
+                raise MemoryError
+            for n in range(row):
+                block.arrays[SECTION_SEQS][n] = n
+            block.is_dense = False
+        if not block.is_dense:
+            block.arrays[SECTION_SEQS][row] = <uint32_t>(seq - block.seq_base)
+        block.arrays[SECTION_OFFSETS][row] = offset
+        block.arrays[SECTION_SIZES][row] = size
+        block.arrays[SECTION_SUBJECTS][row] = number
+        block.count = row + 1
+        block.live += 1
+        block.bytes += size
+        block.live_bytes += size
+        if time < block.time_min:
+            block.time_min = time
+        if time > block.time_max:
+            block.time_max = time
+        block.last_seq = seq
+        return 0
+
+    cdef int count_row(self, uint64_t seq, uint32_t size, uint32_t number) except -1:
+        """Count a new live row in the stream: the highest so far of its subject."""
+        if self.messages == 0:
+            self.first_seq = seq
+        self.messages += 1
+        self.bytes += size
+        if self.totals[number] == 0:
+            self.firsts[number] = seq
+            self.subject_count += 1
+        self.totals[number] += 1
+        self.lasts[number] = seq
+        return 0
+
+    cdef uint32_t number_of(self, const uint8_t* name, Py_ssize_t size) except? 0xffffffff:
+        """The number of a subject, new or known."""
+        cdef uint32_t number = self.tree.put(name, size)
+        if number == NO_NUMBER:
+            raise MemoryError
+        if number >= self.number_capacity:
+            self.fit_numbers()
+        return number
+
+    cdef int fit_numbers(self) except -1:
+        cdef uint32_t capacity = max(self.tree.number_stop, self.number_capacity + (self.number_capacity >> 1)) + 64
+        self.totals = <uint64_t*>realloc(self.totals, <size_t>capacity * 8)
+        self.firsts = <uint64_t*>realloc(self.firsts, <size_t>capacity * 8)
+        self.lasts = <uint64_t*>realloc(self.lasts, <size_t>capacity * 8)
+        if self.totals == NULL or self.firsts == NULL or self.lasts == NULL:
+            raise MemoryError
+        memset(self.totals + self.number_capacity, 0, <size_t>(capacity - self.number_capacity) * 8)
+        memset(self.firsts + self.number_capacity, 0, <size_t>(capacity - self.number_capacity) * 8)
+        memset(self.lasts + self.number_capacity, 0, <size_t>(capacity - self.number_capacity) * 8)
+        self.number_capacity = capacity
+        return 0
+
+    cdef uint32_t* section(self, Block* block, int which) except? NULL:
+        """An array of a block, loaded if it is not in memory."""
+        cdef const unsigned char[::1] data
+        cdef Py_ssize_t n
+        cdef Block* other
+        cdef Block* oldest
+        cdef int k
+        self.tick += 1
+        block.used = self.tick
+        if block.arrays[which] != NULL:
+            return block.arrays[which]
+        if block.count == 0:
+            return NULL
+        loaded = self.loader(block.id, which)
+        if len(loaded) != <Py_ssize_t>block.count * 4:
+            raise ValueError(f"block {block.id}: section {which} has {len(loaded)} bytes, not {block.count * 4}")
+        block.arrays[which] = <uint32_t*>malloc(<size_t>block.count * 4)
+        if block.arrays[which] == NULL:
+            raise MemoryError
+        data = loaded
+        memcpy(block.arrays[which], &data[0], <size_t>block.count * 4)
+        if block.is_evictable:
+            self.resident += <uint64_t>block.count * 4
+        while self.resident > self.resident_max:
+            oldest = NULL
+            for n in range(self.block_count):
+                other = self.blocks[n]
+                if (other != block and other.is_evictable and (oldest == NULL or other.used < oldest.used)
+                        and (other.arrays[0] != NULL or other.arrays[1] != NULL or other.arrays[2] != NULL
+                             or other.arrays[3] != NULL)):
+                    oldest = other
+            if oldest == NULL:
+                break
+            for k in range(4):
+                if oldest.arrays[k] != NULL:
+                    free(oldest.arrays[k])
+                    oldest.arrays[k] = NULL
+                    self.resident -= <uint64_t>oldest.count * 4
+        return block.arrays[which]
+
+    cdef Py_ssize_t block_of(self, uint64_t seq) noexcept nogil:
+        """Index of the block that would hold `seq`: the last whose first_seq is not above; -1 below all."""
+        cdef Py_ssize_t low = 0, high = self.block_count, middle
+        while low < high:
+            middle = (low + high) >> 1
+            if self.blocks[middle].first_seq <= seq:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1
+
+    cdef int64_t row_from(self, Block* block, uint64_t seq) except -2:
+        """The first row at or above `seq`; block.count when there is none."""
+        cdef uint32_t* seqs
+        cdef uint32_t low, high, middle, delta
+        if block.count == 0 or seq <= block.seq_base:
+            return 0
+        if block.is_dense:
+            return <int64_t>min(seq - block.seq_base, <uint64_t>block.count)
+        if seq - block.seq_base > 0xFFFFFFFF:
+            return block.count
+        seqs = self.section(block, SECTION_SEQS)
+        delta = <uint32_t>(seq - block.seq_base)
+        low = 0
+        high = block.count
+        while low < high:
+            middle = (low + high) >> 1
+            if seqs[middle] < delta:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    cdef int64_t row_of(self, Block* block, uint64_t seq) except -2:
+        """The row of `seq`, dead or alive; -1 when the block has none."""
+        cdef int64_t row
+        if block.count == 0 or seq < block.seq_base:
+            return -1
+        row = self.row_from(block, seq)
+        if row >= block.count or (not block.is_dense and self.seq_of(block, <uint32_t>row) != seq):
+            return -1
+        return row
+
+    cdef uint64_t seq_of(self, Block* block, uint32_t row) except? 0:
+        if block.is_dense:
+            return block.seq_base + row
+        return block.seq_base + self.section(block, SECTION_SEQS)[row]
+
+    # Dead and alive.
+
+    cdef bint is_dead(self, Block* block, uint32_t row) noexcept nogil:
+        return block.dead != NULL and (block.dead[row >> 6] >> (row & 63)) & 1
+
+    cdef int set_dead(self, Block* block, uint32_t row) except -1:
+        cdef uint32_t rows = max(block.capacity, block.count)
+        if block.dead == NULL:
+            block.dead = <uint64_t*>calloc(rows // 64 + 1, 8)
+            if block.dead == NULL:
+                raise MemoryError
+        block.dead[row >> 6] |= <uint64_t>1 << (row & 63)
+        return 0
+
+    cdef int drop_row(self, Block* block, uint32_t row, uint64_t seq) except -1:
+        """Uncount a live row."""
+        cdef uint32_t number = self.section(block, SECTION_SUBJECTS)[row]
+        cdef uint32_t size = self.section(block, SECTION_SIZES)[row]
+        block.live -= 1
+        if block.live == 0:
+            self.emptied = True
+        block.live_bytes -= size
+        self.messages -= 1
+        self.bytes -= size
+        self.totals[number] -= 1
+        if self.totals[number] == 0:
+            self.subject_count -= 1
+            self.lasts[number] = self.last_seq | STALE
+            if self.ghost_count == self.ghost_capacity:
+                self.ghost_capacity = self.ghost_capacity * 2 + 64
+                self.ghosts = <uint32_t*>realloc(self.ghosts, self.ghost_capacity * 4)
+                if self.ghosts == NULL:
+                    raise MemoryError
+            self.ghosts[self.ghost_count] = number
+            self.ghost_count += 1
+            return 0
+        if self.firsts[number] & ~STALE <= seq:
+            self.firsts[number] = (seq + 1) | STALE
+        if self.lasts[number] == seq:
+            self.lasts[number] = (seq - 1) | STALE
+        return 0
+
+    cdef int restore_row(self, Block* block, uint32_t row, uint64_t seq) except -1:
+        """Count a row again whose removal is undone."""
+        cdef uint32_t number = self.section(block, SECTION_SUBJECTS)[row]
+        cdef uint32_t size = self.section(block, SECTION_SIZES)[row]
+        block.live += 1
+        block.live_bytes += size
+        self.messages += 1
+        self.bytes += size
+        if self.totals[number] == 0:
+            self.subject_count += 1
+            self.firsts[number] = seq
+            self.lasts[number] = seq
+        else:
+            if seq < self.firsts[number] & ~STALE:
+                self.firsts[number] = seq
+            if seq > self.lasts[number] & ~STALE:
+                self.lasts[number] = seq
+        self.totals[number] += 1
+        return 0
+
+    cdef int note(self, uint64_t start, uint64_t stop, uint8_t reason, bint is_floor) except -1:
+        cdef Change* change
+        if self.change_stop == self.change_capacity:
+            if self.change_start > self.change_capacity // 2:
+                self.change_stop -= self.change_start
+                memmove(self.changes, &self.changes[self.change_start], self.change_stop * sizeof(Change))
+                self.change_start = 0
+            else:
+                self.change_capacity = self.change_capacity * 2 + 64
+                self.changes = <Change*>realloc(self.changes, self.change_capacity * sizeof(Change))
+                if self.changes == NULL:
+                    raise MemoryError
+        change = &self.changes[self.change_stop]
+        change.start = start
+        change.stop = stop
+        change.position = 0
+        change.reason = reason
+        change.is_floor = is_floor
+        self.change_stop += 1
+        return 0
+
+    cdef bint remove(self, uint64_t seq, uint8_t reason) except -1:
+        """Delete one message; False when there is none."""
+        cdef Py_ssize_t at
+        cdef Block* block
+        cdef int64_t row
+        if seq < self.first_seq or seq > self.last_seq:
+            return False
+        at = self.block_of(seq)
+        if at < 0:
+            return False
+        block = self.blocks[at]
+        row = self.row_of(block, seq)
+        if row < 0 or self.is_dead(block, <uint32_t>row):
+            return False
+        self.note(seq, seq + 1, reason, False)
+        self.drop_row(block, <uint32_t>row, seq)
+        self.set_dead(block, <uint32_t>row)
+        if seq == self.first_seq:
+            self.find_first()
+        return True
+
+    cdef int raise_floor(self, uint64_t floor, uint8_t reason) except -1:
+        """Remove everything below `floor`."""
+        cdef uint64_t seq = self.first_seq, before = self.floor
+        cdef Py_ssize_t at
+        cdef Block* block
+        cdef uint32_t row, stop
+        if floor <= self.floor:
+            return 0
+        self.note(before, floor, reason, True)
+        at = max(self.block_of(seq), 0)
+        while at < self.block_count and self.blocks[at].first_seq < floor:
+            block = self.blocks[at]
+            if block.live:
+                row = <uint32_t>self.row_from(block, max(seq, before))
+                stop = <uint32_t>self.row_from(block, floor)
+                self.section(block, SECTION_SIZES)
+                while row < stop:
+                    if not self.is_dead(block, row):
+                        self.drop_row(block, row, self.seq_of(block, row))
+                    row += 1
+            at += 1
+        self.floor = floor
+        if self.last_seq + 1 < floor:
+            self.last_seq = floor - 1
+        self.find_first()
+        return 0
+
+    cdef int find_first(self) except -1:
+        """Set first_seq again from the rows."""
+        if self.messages == 0:
+            self.first_seq = self.last_seq + 1
+        else:
+            self.first_seq = self.next_live(max(self.first_seq, self.floor), self.last_seq + 1, None)
+        return 0
+
+    # Searching. `stop` and `low` bound the search; 0 means that nothing was found.
+
+    cdef uint64_t next_live(self, uint64_t start, uint64_t stop, Matcher matcher) except? 0:
+        """The lowest live sequence in [start, stop) that the matcher wants."""
+        cdef Py_ssize_t at
+        cdef Block* block
+        cdef uint32_t row, row_stop, number = NO_NUMBER
+        cdef uint32_t* subjects = NULL
+        cdef bint is_all = matcher is None or matcher.filters.is_all
+        cdef bint is_literal = not is_all and matcher.filters.is_literal
+        cdef uint64_t word
+        start = max(start, self.floor)
+        if is_literal:
+            number = matcher.number
+            if number == NO_NUMBER or self.totals[number] == 0:
+                return 0
+            start = max(start, self.firsts[number] & ~STALE)
+            stop = min(stop, (self.lasts[number] & ~STALE) + 1)
+        if start >= stop:
+            return 0
+        at = max(self.block_of(start), 0)
+        while at < self.block_count:
+            block = self.blocks[at]
+            at += 1
+            if block.first_seq >= stop:
+                return 0
+            if block.live == 0:
+                continue
+            row = <uint32_t>self.row_from(block, start)
+            row_stop = <uint32_t>self.row_from(block, stop)
+            if row >= row_stop:
+                continue
+            if not is_all:
+                subjects = self.section(block, SECTION_SUBJECTS)
+            while row < row_stop:
+                if is_literal:
+                    while row < row_stop and subjects[row] != number:
+                        row += 1
+                    if row == row_stop:
+                        break
+                if block.dead != NULL:
+                    word = ~block.dead[row >> 6] >> (row & 63)
+                    if word & 1 == 0:
+                        if word == 0 or not is_all:
+                            row = (row | 63) + 1 if word == 0 else row + 1
+                        else:
+                            row += ctz(word)
+                        continue
+                if is_all or is_literal or matcher.test(self, subjects[row]):
+                    return self.seq_of(block, row)
+                row += 1
+        return 0
+
+    cdef uint64_t prev_live(self, uint64_t start, uint64_t low, Matcher matcher) except? 0:
+        """The highest live sequence in [low, start] that the matcher wants."""
+        cdef Py_ssize_t at
+        cdef Block* block
+        cdef int64_t row, row_low
+        cdef uint32_t number = NO_NUMBER
+        cdef uint32_t* subjects = NULL
+        cdef bint is_all = matcher is None or matcher.filters.is_all
+        cdef bint is_literal = not is_all and matcher.filters.is_literal
+        low = max(low, self.floor)
+        if is_literal:
+            number = matcher.number
+            if number == NO_NUMBER or self.totals[number] == 0:
+                return 0
+            low = max(low, self.firsts[number] & ~STALE)
+            start = min(start, self.lasts[number] & ~STALE)
+        start = min(start, self.last_seq)
+        if start < low or self.block_count == 0:
+            return 0
+        at = self.block_of(start)
+        while at >= 0:
+            block = self.blocks[at]
+            at -= 1
+            if block.count == 0 or block.live == 0:
+                if block.first_seq <= low:
+                    return 0
+                continue
+            row = self.row_from(block, start + 1) - 1
+            row_low = self.row_from(block, low)
+            if not is_all and row >= row_low:
+                subjects = self.section(block, SECTION_SUBJECTS)
+            while row >= row_low:
+                if is_literal and subjects[row] != number:
+                    row -= 1
+                    continue
+                if not self.is_dead(block, <uint32_t>row):
+                    if is_all or is_literal or matcher.test(self, subjects[row]):
+                        return self.seq_of(block, <uint32_t>row)
+                row -= 1
+            if block.first_seq <= low:
+                return 0
+        return 0
+
+    cdef uint64_t first_of(self, uint32_t number) except? 0:
+        """The lowest live sequence of a subject that has any."""
+        cdef Matcher matcher
+        cdef uint64_t seq = self.firsts[number]
+        if seq & STALE:
+            matcher = _literal(number)
+            seq = self.next_live(seq & ~STALE, self.last_seq + 1, matcher)
+            self.firsts[number] = seq
+        return seq
+
+    cdef uint64_t last_of(self, uint32_t number) except? 0:
+        """The highest live sequence of a subject that has any."""
+        cdef uint64_t seq = self.lasts[number]
+        if seq & STALE:
+            seq = self.prev_live(seq & ~STALE, 1, _literal(number))
+            self.lasts[number] = seq
+        return seq
+
+    cdef uint64_t count_between(self, uint64_t start, uint64_t stop, Matcher matcher) except? 0xffffffffffffffff:
+        """How many live rows in [start, stop) the matcher, filled, wants."""
+        cdef Py_ssize_t at
+        cdef Block* block
+        cdef uint64_t found = 0
+        cdef uint32_t row, row_stop, number = NO_NUMBER
+        cdef uint32_t* subjects
+        cdef uint64_t* wanted = NULL
+        cdef uint64_t* dead
+        cdef bint is_all = matcher is None or matcher.filters.is_all
+        cdef bint is_literal = not is_all and matcher.filters.is_literal
+        start = max(start, self.floor)
+        if is_literal:
+            number = matcher.number
+            if number == NO_NUMBER or self.totals[number] == 0:
+                return 0
+            start = max(start, self.firsts[number] & ~STALE)
+            stop = min(stop, (self.lasts[number] & ~STALE) + 1)
+        elif not is_all:
+            wanted = matcher.wanted
+        if start >= stop:
+            return 0
+        at = max(self.block_of(start), 0)
+        while at < self.block_count:
+            block = self.blocks[at]
+            at += 1
+            if block.first_seq >= stop:
+                break
+            if block.live == 0:
+                continue
+            if is_all and start <= block.first_seq and stop > block.last_seq:
+                found += block.live
+                continue
+            row = <uint32_t>self.row_from(block, start)
+            row_stop = <uint32_t>self.row_from(block, stop)
+            if row >= row_stop:
+                continue
+            dead = block.dead
+            if is_all:
+                found += row_stop - row
+                if dead != NULL:
+                    found -= _dead_between(dead, row, row_stop)
+                continue
+            subjects = self.section(block, SECTION_SUBJECTS)
+            if is_literal:
+                while row < row_stop:
+                    if subjects[row] == number and not (dead != NULL and (dead[row >> 6] >> (row & 63)) & 1):
+                        found += 1
+                    row += 1
+            elif dead == NULL:
+                found += _wanted_between(subjects, wanted, row, row_stop)
+            else:
+                while row < row_stop:
+                    found += ((wanted[subjects[row] >> 6] >> (subjects[row] & 63))
+                              & ~(dead[row >> 6] >> (row & 63))) & 1
+                    row += 1
+        return found
+
+    # Roll back and settle.
+
+    cdef int rollback(self, uint64_t seq) except -1:
+        """Undo every append above `seq` and every change that has not settled."""
+        cdef Block* block
+        cdef Change* change
+        cdef Py_ssize_t at
+        cdef int64_t row
+        cdef uint32_t number, stop
+        cdef uint64_t one
+        at = self.block_count - 1
+        while at >= 0:
+            block = self.blocks[at]
+            while block.count:
+                row = block.count - 1
+                one = self.seq_of(block, <uint32_t>row)
+                if one <= seq:
+                    break
+                if not self.is_dead(block, <uint32_t>row) and one >= self.floor:
+                    self.drop_row(block, <uint32_t>row, one)
+                elif block.dead != NULL:
+                    block.dead[row >> 6] &= ~(<uint64_t>1 << (row & 63))
+                block.bytes -= block.arrays[SECTION_SIZES][row]
+                number = block.arrays[SECTION_SUBJECTS][row]
+                self.lasts[number] = seq | STALE
+                block.count -= 1
+            block.last_seq = min(block.last_seq, max(seq, block.first_seq - 1))
+            if block.first_seq <= seq:
+                break
+            at -= 1
+        while self.change_stop > self.change_start:
+            self.change_stop -= 1
+            change = &self.changes[self.change_stop]
+            if change.is_floor:
+                self.floor = change.start
+                at = max(self.block_of(change.start), 0)
+                while at < self.block_count and self.blocks[at].first_seq < change.stop:
+                    block = self.blocks[at]
+                    row = self.row_from(block, change.start)
+                    stop = <uint32_t>self.row_from(block, change.stop)
+                    while row < stop:
+                        one = self.seq_of(block, <uint32_t>row)
+                        if not self.is_dead(block, <uint32_t>row) and one <= seq:
+                            self.restore_row(block, <uint32_t>row, one)
+                        row += 1
+                    at += 1
+            elif change.start <= seq:
+                block = self.blocks[self.block_of(change.start)]
+                row = self.row_of(block, change.start)
+                block.dead[row >> 6] &= ~(<uint64_t>1 << (row & 63))
+                self.restore_row(block, <uint32_t>row, change.start)
+        self.change_start = self.change_stop = 0
+        self.last_seq = seq
+        self.first_seq = self.floor
+        self.find_first()
+        return 0
+
+    cdef int settle(self, uint64_t position) except -1:
+        """Changes up to the log's `position` are committed and cannot be undone any more."""
+        while (self.change_start < self.change_stop and self.changes[self.change_start].position
+               and self.changes[self.change_start].position <= position):
+            self.change_start += 1
+        if self.change_start == self.change_stop:
+            self.change_start = self.change_stop = 0
+        return 0
+
+
+cdef Matcher _literal(uint32_t number):
+    cdef Matcher matcher = Matcher(_ONE)
+    matcher.number = number
+    return matcher
+
+
+_ONE = Filters(["a"])                      # any literal filter: the number decides
+
+
+cdef uint64_t _dead_between(const uint64_t* dead, uint32_t start, uint32_t stop) noexcept nogil:
+    cdef uint64_t found = 0, word
+    cdef uint32_t at = start
+    while at < stop:
+        word = dead[at >> 6] >> (at & 63)
+        if stop - at < 64 - (at & 63):
+            word &= (<uint64_t>1 << (stop - at)) - 1
+        found += popcount(word)
+        at = (at | 63) + 1
+    return found
+
+
+cdef uint64_t _wanted_between(const uint32_t* subjects, const uint64_t* wanted, uint32_t start,
+                              uint32_t stop) noexcept nogil:
+    cdef uint64_t found = 0
+    cdef uint32_t row
+    for row in range(start, stop):
+        found += (wanted[subjects[row] >> 6] >> (subjects[row] & 63)) & 1
+    return found

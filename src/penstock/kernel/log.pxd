@@ -1,0 +1,104 @@
+# The write side of a stream: block images in memory, what of them is written and synced, HEAD, and the threads that commit.
+# Rules: docs/format.md ("Block", "HEAD"), ARCHITECTURE.md ("Commit").
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from penstock.kernel.disk cimport Disk
+
+cdef extern from "pthread.h" nogil:
+    ctypedef struct pthread_t:
+        pass
+    ctypedef struct pthread_mutex_t:
+        pass
+    ctypedef struct pthread_cond_t:
+        pass
+
+cdef enum:
+    DURABLE_DISK = 0                       # committed means synced
+    DURABLE_OS = 1                         # committed means written
+    DURABLE_LAZY = 2                       # committed means appended
+    DURABLE_MEMORY = 3                     # there are no files
+
+cdef struct BlockFile:
+    uint64_t id
+    int fd                                 # -1: not open (or not created yet)
+    bint is_created                        # the file exists
+    bint is_linked                         # its directory entry is synced
+    bint is_listed                         # on the log's list of files that have bytes to commit
+    char* path
+    uint8_t* image                         # the file's bytes [0, size) as they will be; NULL once dropped
+    uint64_t capacity
+    uint64_t size                          # appended; only the owner moves it
+    uint64_t submitted                     # may be written
+    uint64_t written
+    uint64_t synced
+    int users                              # threads in a sync of this file
+    BlockFile* next
+
+cdef void free_block_file(BlockFile* file) noexcept nogil
+
+cdef class Log:
+    cdef Disk disk
+    cdef object keeper                     # the index whose blocks own our files
+    cdef bytes folder                      # of the block files
+    cdef const char* folder_path
+    cdef readonly int durability
+    cdef pthread_mutex_t* lock             # the fields below; held for moments
+    cdef pthread_mutex_t* io               # one writer at a time
+    cdef pthread_cond_t* moved             # something was committed, or failed
+    cdef BlockFile* first                  # oldest file with bytes to commit
+    cdef BlockFile* last                   # the active one
+    cdef uint64_t appended                 # byte positions over all blocks: what a commit is counted in
+    cdef uint64_t submitted
+    cdef uint64_t written
+    cdef uint64_t synced
+    cdef uint64_t appended_seq             # last sequence given out at that position
+    cdef uint64_t submitted_seq
+    cdef uint64_t written_seq
+    cdef uint64_t synced_seq
+    cdef int fail_errno                    # a commit failed: nothing is written until the owner has dealt with it
+    cdef readonly uint64_t fail_count      # roll backs so far
+    cdef const char* fail_op
+    cdef char* fail_path
+    cdef bint is_queued
+    cdef bint is_asked_again
+    cdef bint is_busy
+    cdef bint needs_rewrite                # a sync failed: what it covered is written again before the next one
+    cdef int64_t dirty_since               # monotonic ns of the first byte not yet synced, 0 when clean
+    cdef Committer committer
+    cdef int notify_fd                     # an eventfd that is told of every commit, -1: none
+    cdef int head_fd
+    cdef uint8_t* head_map
+    cdef uint64_t head_counter
+    cdef uint8_t head[128]
+
+    cdef BlockFile* new_file(self, uint64_t block_id, bytes path, uint64_t capacity) except NULL
+    cdef void start_file(self, BlockFile* file) noexcept nogil
+    cdef void submit(self) noexcept nogil
+    cdef int flush(self, bint sync) noexcept nogil
+    cdef int flush_locked(self, bint sync) noexcept nogil
+    cdef int sync_behind(self) noexcept nogil
+    cdef int fail(self, int code, const char* op, const char* path) noexcept nogil
+    cdef void store_head(self, uint64_t block_id, uint64_t offset, uint64_t state) noexcept nogil
+    cdef uint64_t committed(self) noexcept nogil
+    cdef uint64_t committed_seq(self) noexcept nogil
+    cdef void flush_wait(self) noexcept nogil
+    cdef void unlist(self, BlockFile* file) noexcept nogil
+    cdef void skip_over(self) noexcept nogil
+    cdef void drop_image(self, BlockFile* file) noexcept nogil
+    cdef int open_for_read(self, BlockFile* file) noexcept nogil
+
+cdef class Committer:
+    cdef pthread_mutex_t* lock
+    cdef pthread_cond_t* wake
+    cdef pthread_t* threads
+    cdef int thread_count
+    cdef int idle
+    cdef bint is_stopping
+    cdef void** queue                      # logs that have something to commit, each at most once
+    cdef Py_ssize_t queue_count
+    cdef Py_ssize_t queue_capacity
+    cdef void** logs                       # every log, for the background syncs
+    cdef Py_ssize_t log_count
+    cdef list owners                       # keeps the logs alive
+    cdef bint ask(self, Log log) noexcept nogil
+    cdef void halt(self) noexcept nogil

@@ -1,0 +1,652 @@
+"""Log and Committer: how appended bytes become durable. Rules: ARCHITECTURE.md, "Commit".
+
+The owner (the thread that holds the GIL) appends to the active file's image and submits; whoever commits, the caller itself or a
+commit thread, writes and syncs all that was submitted meanwhile. No code here that a commit runs takes the GIL.
+"""
+import os
+
+cimport cython
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memset, strdup
+
+from penstock.kernel.format cimport HEAD_OPEN, HEAD_SIZE, HEAD_SLOT_SIZE, HEAD_SLOT_STRIDE, HEAD_STOPPED
+from penstock.kernel.xxh64 cimport xxh64
+
+
+cdef extern from "pthread.h" nogil:
+    int pthread_create(pthread_t* thread, void* attr, void* (*start)(void*) noexcept nogil, void* arg)
+    int pthread_join(pthread_t thread, void** result)
+    int pthread_mutex_init(pthread_mutex_t* mutex, void* attr)
+    int pthread_mutex_lock(pthread_mutex_t* mutex)
+    int pthread_mutex_trylock(pthread_mutex_t* mutex)
+    int pthread_mutex_unlock(pthread_mutex_t* mutex)
+    int pthread_mutex_destroy(pthread_mutex_t* mutex)
+    int pthread_cond_init(pthread_cond_t* cond, void* attr)
+    int pthread_cond_signal(pthread_cond_t* cond)
+    int pthread_cond_broadcast(pthread_cond_t* cond)
+    int pthread_cond_wait(pthread_cond_t* cond, pthread_mutex_t* mutex)
+    int pthread_cond_timedwait(pthread_cond_t* cond, pthread_mutex_t* mutex, timespec* until)
+    int pthread_cond_destroy(pthread_cond_t* cond)
+
+cdef extern from "time.h" nogil:
+    cdef struct timespec:
+        long tv_sec
+        long tv_nsec
+    int clock_gettime(int clock, timespec* out)
+    int CLOCK_REALTIME, CLOCK_MONOTONIC
+
+cdef extern from "sys/mman.h" nogil:
+    void* mmap(void* addr, size_t size, int prot, int flags, int fd, long offset)
+    int munmap(void* addr, size_t size)
+    int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE
+    void* MAP_FAILED
+
+cdef extern from "unistd.h" nogil:
+    ssize_t c_write "write"(int fd, const void* buf, size_t count)
+    int c_close "close"(int fd)
+
+cdef extern from "fcntl.h" nogil:
+    int O_RDONLY, O_RDWR, O_CREAT, O_TRUNC
+
+cdef enum:
+    SYNC_INTERVAL_MS = 1000                # `os` and `lazy` are synced in the background this often
+    LAZY_MS = 8                            # `lazy` is written this late at the latest
+    THREADS_MAX = 4
+    CHUNK = 1048576
+
+
+cdef int64_t now_ns() noexcept nogil:
+    cdef timespec t
+    clock_gettime(CLOCK_MONOTONIC, &t)
+    return <int64_t>t.tv_sec * 1000000000 + t.tv_nsec
+
+
+cdef void free_block_file(BlockFile* file) noexcept nogil:
+    """Let go of a file that no commit needs any more."""
+    if file.image != NULL:
+        munmap(file.image, file.capacity)
+    if file.fd >= 0:
+        c_close(file.fd)
+    free(file.path)
+    free(file)
+
+
+@cython.no_gc_clear
+cdef class Log:
+    """Bytes on their way to the disk.
+
+    Always true: written <= submitted <= appended, synced <= written; a file leaves the list only when all of it is synced;
+    after a failure nothing moves until `retry` or `abandon`.
+    """
+
+    def __cinit__(self, Disk disk, folder, int durability, Committer committer):
+        self.disk = disk
+        self.folder = os.fsencode(folder)
+        self.folder_path = self.folder
+        self.durability = durability
+        self.committer = committer
+        self.notify_fd = -1
+        self.head_fd = -1
+        self.lock = <pthread_mutex_t*>calloc(1, sizeof(pthread_mutex_t))
+        self.io = <pthread_mutex_t*>calloc(1, sizeof(pthread_mutex_t))
+        self.moved = <pthread_cond_t*>calloc(1, sizeof(pthread_cond_t))
+        if self.lock == NULL or self.io == NULL or self.moved == NULL:
+            raise MemoryError
+        pthread_mutex_init(self.lock, NULL)
+        pthread_mutex_init(self.io, NULL)
+        pthread_cond_init(self.moved, NULL)
+
+    def __dealloc__(self):
+        self.close_head()
+        free(self.fail_path)
+        if self.lock != NULL:
+            pthread_mutex_destroy(self.lock)
+        if self.io != NULL:
+            pthread_mutex_destroy(self.io)
+        if self.moved != NULL:
+            pthread_cond_destroy(self.moved)
+        free(self.lock)
+        free(self.io)
+        free(self.moved)
+
+    # Files and their images: the owner's part.
+
+    cdef BlockFile* new_file(self, uint64_t block_id, bytes path, uint64_t capacity) except NULL:
+        """A file that holds nothing yet; with a capacity it gets an image to append to."""
+        cdef BlockFile* file = <BlockFile*>calloc(1, sizeof(BlockFile))
+        cdef void* image
+        if file == NULL:
+            raise MemoryError
+        file.id = block_id
+        file.fd = -1
+        file.path = strdup(path)
+        if capacity:
+            image = mmap(NULL, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+            if image == MAP_FAILED:
+                free(file.path)
+                free(file)
+                raise MemoryError(f"no memory for a block of {capacity} bytes")
+            file.image = <uint8_t*>image
+            file.capacity = capacity
+        return file
+
+    cdef void start_file(self, BlockFile* file) noexcept nogil:
+        """Make `file` the active one."""
+        pthread_mutex_lock(self.lock)
+        if self.last == NULL:
+            self.first = file
+        else:
+            self.last.next = file
+        self.last = file
+        file.is_listed = True
+        pthread_mutex_unlock(self.lock)
+
+    cdef void drop_image(self, BlockFile* file) noexcept nogil:
+        if file.image != NULL:
+            munmap(file.image, file.capacity)
+            file.image = NULL
+            file.capacity = 0
+
+    cdef int open_for_read(self, BlockFile* file) noexcept nogil:
+        """Its descriptor, opened if it is not; -errno."""
+        cdef int fd
+        if file.fd < 0:
+            fd = self.disk.open_file(file.path, O_RDWR)
+            if fd < 0:
+                fd = self.disk.open_file(file.path, O_RDONLY)
+            if fd < 0:
+                return fd
+            file.fd = fd
+        return file.fd
+
+    # Commit: any thread's part.
+
+    cdef uint64_t committed(self) noexcept nogil:
+        if self.durability == DURABLE_DISK:
+            return self.synced
+        if self.durability == DURABLE_OS:
+            return self.written
+        return self.appended
+
+    cdef uint64_t committed_seq(self) noexcept nogil:
+        if self.durability == DURABLE_DISK:
+            return self.synced_seq
+        if self.durability == DURABLE_OS:
+            return self.written_seq
+        return self.appended_seq
+
+    cdef void submit(self) noexcept nogil:
+        """Hand over all that was appended."""
+        pthread_mutex_lock(self.lock)
+        if self.last != NULL:
+            self.last.submitted = self.last.size
+        self.submitted = self.appended
+        self.submitted_seq = self.appended_seq
+        if self.dirty_since == 0:
+            self.dirty_since = now_ns()
+        pthread_mutex_unlock(self.lock)
+
+    cdef int fail(self, int code, const char* op, const char* path) noexcept nogil:
+        pthread_mutex_lock(self.lock)
+        self.fail_errno = -code
+        self.fail_op = op
+        free(self.fail_path)
+        self.fail_path = strdup(path)
+        pthread_cond_broadcast(self.moved)
+        pthread_mutex_unlock(self.lock)
+        return code
+
+    cdef int flush(self, bint sync) noexcept nogil:
+        """Write, and sync, all that is submitted. 0, or -errno once anything failed."""
+        cdef int answer
+        pthread_mutex_lock(self.io)
+        answer = self.flush_locked(sync)
+        pthread_mutex_unlock(self.io)
+        return answer
+
+    cdef int flush_locked(self, bint sync) noexcept nogil:
+        cdef BlockFile* file
+        cdef BlockFile* last
+        cdef uint64_t target, target_seq, stop
+        cdef uint64_t one = 1
+        cdef int64_t answer
+        cdef bint is_new_entry = False
+        if self.fail_errno:
+            return -self.fail_errno
+        pthread_mutex_lock(self.lock)
+        target = self.submitted
+        target_seq = self.submitted_seq
+        file = self.first
+        last = self.last
+        pthread_mutex_unlock(self.lock)
+        if target == (self.synced if sync else self.written):
+            return 0
+        while file != NULL:
+            stop = file.submitted
+            if not file.is_created:
+                answer = self.disk.open_file(file.path, O_RDWR | O_CREAT | O_TRUNC)
+                if answer < 0:
+                    return self.fail(<int>answer, "create", file.path)
+                file.fd = <int>answer
+                file.is_created = True
+            elif file.fd < 0:
+                answer = self.open_for_read(file)
+                if answer < 0:
+                    return self.fail(<int>answer, "open", file.path)
+            if self.needs_rewrite and file.synced < file.written and file.image != NULL:
+                # The kernel forgets pages whose sync failed: write them again.
+                file.written = file.synced
+            if file.written < stop:
+                answer = self.disk.pwrite(file.fd, file.image + file.written, stop - file.written, file.written)
+                if answer < 0:
+                    return self.fail(<int>answer, "write", file.path)
+                file.written = stop
+            if file == last:
+                break
+            file = file.next
+        if sync:
+            file = self.first
+            while file != NULL:
+                if not file.is_linked:
+                    is_new_entry = True
+                if file.synced < file.written:
+                    stop = file.written
+                    answer = self.disk.sync_file(file.fd)
+                    if answer < 0:
+                        self.needs_rewrite = True
+                        return self.fail(<int>answer, "sync", file.path)
+                    file.synced = stop
+                if file == last:
+                    break
+                file = file.next
+            self.needs_rewrite = False
+            if is_new_entry:
+                answer = self.disk.sync_dir(self.folder_path)
+                if answer < 0:
+                    return self.fail(<int>answer, "sync", self.folder_path)
+                file = self.first
+                while file != NULL:
+                    file.is_linked = True
+                    if file == last:
+                        break
+                    file = file.next
+        pthread_mutex_lock(self.lock)
+        self.written = target
+        self.written_seq = target_seq
+        if sync:
+            self.synced = target
+            self.synced_seq = target_seq
+            self.dirty_since = 0 if self.submitted == target else now_ns()
+            # Files that are whole on disk leave the list; the active one stays.
+            while self.first != last and self.first.synced == self.first.size:
+                file = self.first
+                self.first = file.next
+                file.next = NULL
+                file.is_listed = False
+        if last != NULL:
+            self.store_head(last.id, last.written, HEAD_OPEN)
+        pthread_cond_broadcast(self.moved)
+        pthread_mutex_unlock(self.lock)
+        if self.notify_fd >= 0:
+            c_write(self.notify_fd, &one, 8)
+        return 0
+
+    cdef int sync_behind(self) noexcept nogil:
+        """Sync what is written, beside the writers; 0 or -errno."""
+        cdef BlockFile* file
+        cdef BlockFile* files[64]
+        cdef uint64_t stops[64]
+        cdef int count = 0, n
+        cdef int answer = 0, failed = 0
+        cdef bint is_new_entry = False, is_all = True
+        cdef uint64_t target, target_seq
+        if self.needs_rewrite or self.fail_errno:
+            return self.flush(True)
+        pthread_mutex_lock(self.io)         # no write is half done while the stops are taken
+        pthread_mutex_lock(self.lock)
+        target = self.written
+        target_seq = self.written_seq
+        file = self.first
+        while file != NULL:
+            if file.is_created and (file.synced < file.written or not file.is_linked):
+                if count == 64:
+                    is_all = False
+                    break
+                files[count] = file
+                stops[count] = file.written
+                file.users += 1
+                count += 1
+            file = file.next
+        pthread_mutex_unlock(self.lock)
+        pthread_mutex_unlock(self.io)
+        for n in range(count):
+            if not files[n].is_linked:
+                is_new_entry = True
+            if failed == 0:
+                answer = self.disk.sync_file(files[n].fd)
+                if answer < 0:
+                    failed = answer
+                    self.fail(answer, "sync", files[n].path)
+        if failed == 0 and is_new_entry:
+            failed = self.disk.sync_dir(self.folder_path)
+            if failed < 0:
+                self.fail(failed, "sync", self.folder_path)
+        pthread_mutex_lock(self.lock)
+        for n in range(count):
+            files[n].users -= 1
+            if failed == 0:
+                files[n].is_linked = True
+                if files[n].synced < stops[n]:
+                    files[n].synced = stops[n]
+        if failed:
+            self.needs_rewrite = True
+        elif is_all:
+            if target > self.synced:
+                self.synced = target
+                self.synced_seq = target_seq
+            self.dirty_since = 0 if self.submitted == self.synced else now_ns()
+        while self.first != NULL and self.first != self.last and self.first.synced == self.first.size and self.first.users == 0:
+            file = self.first
+            self.first = file.next
+            file.next = NULL
+            file.is_listed = False
+        pthread_cond_broadcast(self.moved)
+        pthread_mutex_unlock(self.lock)
+        return failed
+
+    cdef void store_head(self, uint64_t block_id, uint64_t offset, uint64_t state) noexcept nogil:
+        """Tell readers in other processes how far they may read. Layout: docs/format.md, "HEAD"."""
+        cdef uint64_t* fields = <uint64_t*>self.head
+        cdef uint64_t checksum
+        if self.head_fd < 0:
+            return
+        self.head_counter += 1
+        fields[1] = self.head_counter
+        fields[7] = block_id
+        fields[8] = offset
+        fields[9] = self.written_seq if self.durability != DURABLE_DISK else self.synced_seq
+        fields[10] = self.appended_seq
+        fields[11] = self.synced_seq
+        fields[12] = state
+        fields[15] = xxh64(self.head, 120, 0)
+        self.disk.store_mapped(self.head_fd, self.head_map, self.head, HEAD_SLOT_SIZE,
+                               (self.head_counter & 1) * HEAD_SLOT_STRIDE)
+
+    # Dealing with a failure: the owner's part.
+
+    cdef void flush_wait(self) noexcept nogil:
+        """Return when no commit is half done."""
+        pthread_mutex_lock(self.io)
+        pthread_mutex_unlock(self.io)
+
+    cdef void unlist(self, BlockFile* file) noexcept nogil:
+        """Take `file` off the list of those that have bytes to commit."""
+        cdef BlockFile* before = NULL
+        cdef BlockFile* at
+        pthread_mutex_lock(self.lock)
+        at = self.first
+        while at != NULL and at != file:
+            before = at
+            at = at.next
+        if at != NULL:
+            if before == NULL:
+                self.first = file.next
+            else:
+                before.next = file.next
+            if self.last == file:
+                self.last = before
+            file.next = NULL
+            file.is_listed = False
+        pthread_mutex_unlock(self.lock)
+
+    cdef void skip_over(self) noexcept nogil:
+        """After a roll back: what was appended and not committed is behind us. Positions never go back."""
+        pthread_mutex_lock(self.lock)
+        self.appended_seq = self.submitted_seq = self.committed_seq()
+        self.submitted = self.appended
+        self.written = self.appended
+        self.written_seq = self.appended_seq
+        if self.durability == DURABLE_DISK:
+            self.synced = self.appended
+            self.synced_seq = self.appended_seq
+            self.needs_rewrite = False
+        self.fail_errno = 0
+        self.fail_count += 1
+        pthread_mutex_unlock(self.lock)
+
+    # Doors.
+
+    def start_at(self, uint64_t seq):
+        """Everything up to `seq` is on disk already."""
+        self.appended_seq = self.submitted_seq = self.written_seq = self.synced_seq = seq
+
+    def open_head(self, path, bytes stream_id, bytes boot_id, epoch, counter):
+        """Map HEAD, making it when it is not there; it is told of every commit from now on."""
+        cdef bytes name = os.fsencode(path)
+        cdef uint64_t* fields = <uint64_t*>self.head
+        cdef int fd = self.disk.open_file(name, O_RDWR | O_CREAT)
+        if fd < 0:
+            raise OSError(-fd, os.strerror(-fd), path)
+        if self.disk.file_size(fd) < HEAD_SIZE:
+            self.disk.write(fd, bytes(HEAD_SIZE))
+        self.head_fd = fd
+        self.head_map = self.disk.map_file(fd, HEAD_SIZE)
+        memcpy(self.head, b"PSTKHED\x01", 8)
+        memcpy(self.head + 16, <const char*>stream_id, 16)
+        memcpy(self.head + 32, <const char*>boot_id, 16)
+        fields[6] = epoch
+        self.head_counter = counter
+
+    def publish_head(self, block_id, offset, bint stopped):
+        self.store_head(block_id, offset, HEAD_STOPPED if stopped else HEAD_OPEN)
+
+    def sync_head(self):
+        """Write HEAD through to the disk."""
+        if self.head_fd >= 0:
+            self.disk.write(self.head_fd, (<uint8_t*>self.head)[:HEAD_SLOT_SIZE],
+                            (self.head_counter & 1) * HEAD_SLOT_STRIDE)
+            self.disk.sync(self.head_fd)
+
+    def close_head(self):
+        if self.head_map != NULL:
+            self.disk.unmap_file(self.head_map, HEAD_SIZE)
+            self.head_map = NULL
+        if self.head_fd >= 0:
+            self.disk.close_file(self.head_fd)
+            self.head_fd = -1
+
+    def failure(self):
+        """(errno, operation, path) of the commit that failed, or None."""
+        if not self.fail_errno:
+            return None
+        return self.fail_errno, self.fail_op.decode(), os.fsdecode(self.fail_path)
+
+    def clear_failure(self):
+        self.fail_errno = 0
+
+    def attach(self):
+        if self.committer is not None:
+            self.committer.add(self)
+
+    def detach(self):
+        if self.committer is not None:
+            self.committer.remove(self)
+
+    def set_notify(self, int fd):
+        self.notify_fd = fd
+
+
+cdef void* _run(void* arg) noexcept nogil:
+    """A commit thread: takes logs from the queue; between times syncs those that are due."""
+    _serve(<Committer>arg)
+    return NULL
+
+
+cdef int64_t _due(Log log) noexcept nogil:
+    """When `log` wants background work, in monotonic ns; 0: never."""
+    if log.durability == DURABLE_DISK or log.dirty_since == 0 or log.is_busy:
+        return 0
+    if log.durability == DURABLE_LAZY and log.written != log.submitted:
+        return log.dirty_since + LAZY_MS * 1000000
+    return log.dirty_since + SYNC_INTERVAL_MS * <int64_t>1000000
+
+
+cdef void _work(Log log, bint is_asked) noexcept nogil:
+    """What is due: the commit that was asked for, the late write of `lazy`, or the background sync."""
+    if is_asked:
+        log.flush(log.durability == DURABLE_DISK)
+    elif log.durability == DURABLE_LAZY and log.written != log.submitted:
+        log.flush(False)
+    elif log.sync_behind() < 0:
+        log.dirty_since = now_ns()          # tried again in a second
+    if log.fail_errno and log.durability == DURABLE_LAZY:
+        log.dirty_since = now_ns()
+
+
+cdef void _serve(Committer owner) noexcept nogil:
+    cdef void* found
+    cdef timespec until
+    cdef Py_ssize_t n
+    cdef int64_t now, next_due, due
+    cdef bint is_asked
+    pthread_mutex_lock(owner.lock)
+    while True:
+        found = NULL
+        now = now_ns()
+        next_due = now + 1000000000
+        is_asked = owner.queue_count > 0
+        if is_asked:
+            found = owner.queue[0]
+            owner.queue_count -= 1
+            for n in range(owner.queue_count):
+                owner.queue[n] = owner.queue[n + 1]
+            (<Log>found).is_queued = False
+        else:
+            for n in range(owner.log_count):
+                due = _due(<Log>owner.logs[n])
+                if due and due <= now:
+                    found = owner.logs[n]
+                    break
+                if due:
+                    next_due = min(next_due, due)
+        if found == NULL:
+            if owner.is_stopping:
+                break
+            owner.idle += 1
+            clock_gettime(CLOCK_REALTIME, &until)
+            due = next_due - now + until.tv_nsec
+            until.tv_sec += due // 1000000000
+            until.tv_nsec = due % 1000000000
+            pthread_cond_timedwait(owner.wake, owner.lock, &until)
+            owner.idle -= 1
+            continue
+        (<Log>found).is_busy = True
+        pthread_mutex_unlock(owner.lock)
+        _work(<Log>found, is_asked)
+        pthread_mutex_lock(owner.lock)
+        (<Log>found).is_busy = False
+        if (<Log>found).is_asked_again:
+            (<Log>found).is_asked_again = False
+            (<Log>found).is_queued = True
+            owner.queue[owner.queue_count] = found
+            owner.queue_count += 1
+        pthread_cond_broadcast(owner.wake)
+    pthread_mutex_unlock(owner.lock)
+
+
+@cython.no_gc_clear
+cdef class Committer:
+    """A few threads that commit for those who do not want to wait. They start when first asked."""
+
+    def __cinit__(self):
+        self.lock = <pthread_mutex_t*>calloc(1, sizeof(pthread_mutex_t))
+        self.wake = <pthread_cond_t*>calloc(1, sizeof(pthread_cond_t))
+        self.threads = <pthread_t*>calloc(THREADS_MAX, sizeof(pthread_t))
+        if self.lock == NULL or self.wake == NULL or self.threads == NULL:
+            raise MemoryError
+        pthread_mutex_init(self.lock, NULL)
+        pthread_cond_init(self.wake, NULL)
+        self.owners = []
+
+    def __dealloc__(self):
+        self.halt()
+        free(self.queue)
+        free(self.logs)
+        free(self.lock)
+        free(self.wake)
+        free(self.threads)
+
+    cdef bint ask(self, Log log) noexcept nogil:
+        """Have what `log` has submitted committed soon. Starts a thread when all are at work."""
+        cdef bint is_started = True
+        pthread_mutex_lock(self.lock)
+        if log.is_busy:
+            log.is_asked_again = True      # the thread that has it looks once more
+        elif not log.is_queued:
+            self.queue[self.queue_count] = <void*>log
+            self.queue_count += 1
+            log.is_queued = True
+        if self.idle == 0 and self.thread_count < THREADS_MAX and not self.is_stopping:
+            if pthread_create(&self.threads[self.thread_count], NULL, _run, <void*>self) == 0:
+                self.thread_count += 1
+            is_started = self.thread_count > 0
+        elif self.idle:
+            pthread_cond_signal(self.wake)
+        pthread_mutex_unlock(self.lock)
+        return is_started
+
+    def add(self, Log log not None):
+        cdef Py_ssize_t room = len(self.owners) + 1
+        pthread_mutex_lock(self.lock)
+        self.queue = <void**>realloc(self.queue, room * sizeof(void*))
+        self.logs = <void**>realloc(self.logs, room * sizeof(void*))
+        self.logs[self.log_count] = <void*>log
+        self.log_count += 1
+        if log.durability != DURABLE_DISK and self.thread_count == 0:
+            if pthread_create(&self.threads[0], NULL, _run, <void*>self) == 0:
+                self.thread_count = 1
+        pthread_mutex_unlock(self.lock)
+        self.owners.append(log)
+
+    def remove(self, Log log not None):
+        """Forget `log`; returns when no thread works on it."""
+        cdef Py_ssize_t n, kept = 0
+        if log not in self.owners:
+            return
+        with nogil:
+            pthread_mutex_lock(self.lock)
+            while log.is_busy:
+                pthread_cond_wait(self.wake, self.lock)
+            for n in range(self.queue_count):
+                if self.queue[n] != <void*>log:
+                    self.queue[kept] = self.queue[n]
+                    kept += 1
+            self.queue_count = kept
+            log.is_queued = False
+            kept = 0
+            for n in range(self.log_count):
+                if self.logs[n] != <void*>log:
+                    self.logs[kept] = self.logs[n]
+                    kept += 1
+            self.log_count = kept
+            pthread_mutex_unlock(self.lock)
+        self.owners.remove(log)
+
+    cdef void halt(self) noexcept nogil:
+        cdef int n
+        pthread_mutex_lock(self.lock)
+        self.is_stopping = True
+        pthread_cond_broadcast(self.wake)
+        pthread_mutex_unlock(self.lock)
+        for n in range(self.thread_count):
+            pthread_join(self.threads[n], NULL)
+        self.thread_count = 0
+
+    def stop(self):
+        """End the threads; logs have been removed before."""
+        with nogil:
+            self.halt()
+
+    def forget_threads(self):
+        """After a fork: the threads are the parent's."""
+        self.thread_count = 0

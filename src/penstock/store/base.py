@@ -1,0 +1,396 @@
+"""Store: the interface of every store, and all of it that does not touch files. Behaviours F2, F3, F6, F7.
+
+A message goes in by `append` and is safe after `commit` (or when `committed_position` has passed what `submit` returned); everything
+else here is made of those, of the index and of the reader. FileStore and MemoryStore say where the blocks are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from penstock.errors import (
+    CorruptBlock,
+    EndOfStream,
+    ForkedHandle,
+    MessageDeleted,
+    MessageNotFound,
+    StoreClosed,
+    StoreError,
+)
+from penstock.interfaces import Clock
+from penstock.kernel import summary as kernel
+from penstock.kernel.batch import Batch
+from penstock.kernel.constants import REASONS
+from penstock.kernel.core import DELETED, EOF, Core
+from penstock.kernel.index import Index
+from penstock.kernel.message import Message
+from penstock.kernel.reader import Query, Reader
+from penstock.kernel.seq_set import SeqSet
+from penstock.kernel.subject import covers
+from penstock.kernel.timing_wheel import TimingWheel
+from penstock.store.limits import Limits
+from penstock.store.report import Report
+from penstock.store.state import StoreState, SubjectState
+
+USER, PURGE, ROLLUP, MAX_AGE, TTL, LOST, COMPACT = (
+    REASONS.index(reason) for reason in ("user", "purge", "rollup", "max_age", "ttl", "lost", "compact")
+)
+NEVER = 2**63 - 1
+EVERYTHING: tuple[str, ...] = ()
+log = logging.getLogger("penstock")
+
+
+class Store:
+    """One stream's messages.
+
+    Always true: what `commit` returned for is kept; a message that was refused is nowhere.
+    """
+
+    type = "none"
+
+    def __init__(self, name: str, clock: Clock, core: Core, limits: Limits) -> None:
+        self.name = name
+        self.clock = clock
+        self.core = core
+        self.query = Query(core)
+        self.limits = limits
+        self.report = Report()
+        self.skips = SeqSet()
+        self.lost = SeqSet()
+        self.wheel = TimingWheel()
+        self.exempt = SeqSet()  # messages that never expire, also not by age
+        self.next_due = 0
+        self.on_rollback: list[Callable[[int], None]] = []
+        self.failures: list[tuple[int, int, StoreError]] = []
+
+    @property
+    def index(self) -> Index:
+        return self.core.index
+
+    # In.
+
+    def append(self, batch: Batch, start: int = 0, stop: int | None = None) -> int:
+        """Append batch[start:stop] without waiting; each message gets its sequence or its status. How many were taken."""
+        now = self.clock.now_ns()
+        if now >= self.next_due:
+            self.expire(now)
+        return self.core.append(batch, start, batch.count if stop is None else stop, now)
+
+    def commit(self) -> None:
+        """Return when all that was appended is durable; raise, and forget it, when it cannot be."""
+        self.core.commit()
+
+    def submit(self) -> int:
+        """Hand all that was appended to the commit threads: the position at which it is durable."""
+        return self.core.submit()
+
+    @property
+    def committed_position(self) -> int:
+        return self.core.committed_position
+
+    def check_position(self, position: int) -> None:
+        """Raise when what was submitted at `position` was not kept."""
+        for low, high, error in self.failures:
+            if low < position <= high:
+                raise error
+
+    def note_mark(self, seq: int, time: int, id_hash: bytes | None, expiry: int) -> None:
+        """Remember a message's id and expiry (0: none, NEVER: it is exempt from age too)."""
+        if expiry == NEVER:
+            self.exempt.add(seq)
+        elif expiry:
+            self.wheel.add(seq, expiry)
+            self.next_due = min(self.next_due, expiry)
+
+    def store(self, subject: str | bytes, payload: bytes, headers: bytes | None = None) -> int:
+        """Store one message durably: its sequence."""
+        return self._store_one(Batch.one(subject, payload, headers))
+
+    def store_raw(self, seq: int, time_ns: int, subject: str | bytes, headers: bytes | None, payload: bytes) -> None:
+        """Store one message with a given sequence, which must be the next, and time."""
+        self._store_one(Batch.raw([(seq, time_ns, subject, headers, payload)]))
+
+    def _store_one(self, batch: Batch) -> int:
+        self.append(batch)
+        if batch.status(0):
+            raise ValueError(f"{batch.subject(0)!r} was refused: status {batch.status(0)}")
+        self.commit()
+        return batch.seq(0)
+
+    def skip(self, count: int = 1) -> int:
+        """Reserve `count` sequences that never hold a message: the last of them."""
+        first = self.index.last_seq + 1
+        self.core.skip(first, count, USER, self.clock.now_ns())
+        self.skips.add_range(first, first + count - 1)
+        self.commit()
+        return first + count - 1
+
+    # Out.
+
+    def load(self, seq: int) -> Message:
+        """The message at `seq`; EndOfStream, MessageNotFound and MessageDeleted tell why there is none."""
+        self.expire_if_due()
+        found = self.core.load(seq)
+        if isinstance(found, Message):
+            return found
+        if found == EOF:
+            raise EndOfStream(seq, self.core.committed_seq)
+        if found == DELETED:
+            raise MessageDeleted(seq)
+        raise MessageNotFound(seq)
+
+    def read(self, filters: Sequence[str] = EVERYTHING, start_seq: int = 1, stop_seq: int = 2**63 - 1) -> Iterator[Message]:
+        """The live messages in [start_seq, stop_seq) that match, up to what is committed."""
+        self.expire_if_due()
+        return Reader(self.core, filters, start_seq, stop_seq)
+
+    def load_next(self, filters: Sequence[str], start_seq: int) -> Message | None:
+        """The first match at or after `start_seq`."""
+        return next(self.read(filters, start_seq), None)
+
+    def load_prev(self, filters: Sequence[str], start_seq: int) -> Message | None:
+        """The last match at or before `start_seq`."""
+        self.expire_if_due()
+        seq = self.query.prev_seq(filters, min(start_seq, self.core.committed_seq))
+        return self.load(seq) if seq else None
+
+    def load_last(self, subject: str = ">") -> Message | None:
+        """The newest message that matches."""
+        return self.load_prev([subject], 2**63 - 1)
+
+    # Away.
+
+    def remove(self, seq: int, reason: int = USER) -> bool:
+        """Delete one message; False when there is none."""
+        if not 0 < seq < 2**63:
+            return False
+        self.expire_if_due()
+        found = self.core.delete(seq, reason, self.clock.now_ns())
+        self.commit()
+        return found
+
+    def remove_many(self, seqs: Iterable[int], reason: int = USER) -> int:
+        """Delete many in one commit: how many there were."""
+        self.expire_if_due()
+        found = self.core.delete_all(seqs, reason, self.clock.now_ns())
+        self.commit()
+        return found
+
+    def erase(self, seq: int) -> bool:
+        """Delete one message and overwrite what it said; False when there is none."""
+        raise NotImplementedError
+
+    def purge(self) -> int:
+        """Delete everything; the next sequence goes on above."""
+        return self.compact(self.index.last_seq + 1, PURGE)
+
+    def purge_ex(self, subject: str = "", seq: int = 0, keep: int = 0) -> int:
+        """Delete the matches below `seq` (0: all), or all but the newest `keep`: how many."""
+        if seq and keep:
+            raise ValueError("purge takes either a sequence or a number to keep, not both")
+        if seq == 1:
+            return 0
+        if subject in ("", ">"):
+            if not seq and not keep:
+                return self.purge()
+            if seq:
+                return self.compact(seq, PURGE)
+        self.expire_if_due()
+        filters = [subject] if subject else EVERYTHING
+        stop = seq if seq else self.index.last_seq + 1
+        purged = self.core.delete_matching(filters, 1, stop, keep, 2**63 - 1, PURGE, self.clock.now_ns())
+        self.commit()
+        return purged
+
+    def compact(self, seq: int, reason: int = COMPACT) -> int:
+        """Delete everything below `seq`; above the end, the stream is empty and goes on at `seq`."""
+        if not 0 <= seq < 2**63:
+            raise ValueError(f"sequence {seq}: sequences are below 2^63")
+        last_seq = self.index.last_seq
+        purged = self.core.set_floor(seq, reason, self.clock.now_ns()) if seq > 1 else 0
+        if seq > last_seq + 1:
+            self.skips.add_range(last_seq + 1, seq - 1)
+        self.commit()
+        return purged
+
+    # Time.
+
+    def expire_if_due(self) -> None:
+        now = self.clock.now_ns()
+        if now >= self.next_due:
+            self.expire(now)
+
+    def expire(self, now: int) -> int:
+        """Delete what has become too old: how many. Cost follows what expires."""
+        before = self.index.messages
+        max_age = self.limits.max_age_ns
+        due = NEVER
+        if max_age and self.index.messages:
+            floor = self.core.seq_from_time(now - max_age + 1)
+            if floor > self.index.first_seq:
+                self._expire_below(floor, now)
+            first = self.query.next_seq(EVERYTHING, self.exempt.absent_from(self.index.first_seq) or 1)
+            while first and first in self.exempt:
+                first = self.query.next_seq(EVERYTHING, first + 1)
+            time = self.core.time_of(first) if first else None
+            due = time + max_age if time is not None else now + max_age
+        expired = self.wheel.expire(now, 1 << 20)
+        if expired:
+            self.core.delete_all([seq for seq, _ in expired], TTL, now)
+        wheel_due = self.wheel.next_expiry()
+        if wheel_due is not None:
+            due = min(due, wheel_due)
+        # A message stored from now on is not due before its age; a TTL shortens this when it is noted.
+        self.next_due = min(due, now + max_age) if max_age else due
+        if self.index.messages != before:
+            self.commit()
+        return before - self.index.messages
+
+    def _expire_below(self, floor: int, now: int) -> None:
+        """Max age: everything below `floor` goes, but for what is exempt."""
+        lowest = self.exempt.present_from(self.index.first_seq)
+        if lowest is None or lowest >= floor:
+            self.core.set_floor(floor, MAX_AGE, now)
+            return
+        if lowest > self.index.first_seq:
+            self.core.set_floor(lowest, MAX_AGE, now)
+        doomed = []
+        seq = self.query.next_seq(EVERYTHING, lowest, floor)
+        while seq:
+            if seq not in self.exempt:
+                doomed.append(seq)
+            seq = self.query.next_seq(EVERYTHING, seq + 1, floor)
+        self.core.delete_all(doomed, MAX_AGE, now)
+
+    def seq_from_time(self, time_ns: int) -> int:
+        """The first sequence stored at or after a time; the next sequence when there is none."""
+        self.expire_if_due()
+        return self.core.seq_from_time(time_ns)
+
+    # Questions.
+
+    def fast_state(self) -> StoreState:
+        """Counts and ends; nothing is walked."""
+        self.expire_if_due()
+        return self._state(None, None)
+
+    def state(self) -> StoreState:
+        """The fast state, and which sequences are deleted and lost."""
+        self.expire_if_due()
+        return self._state(self.query.deleted(), self.lost)
+
+    def _state(self, deleted: SeqSet | None, lost: SeqSet | None) -> StoreState:
+        index = self.index
+        span = index.last_seq + 1 - index.first_seq
+        return StoreState(
+            messages=index.messages,
+            bytes=index.bytes,
+            first_seq=index.first_seq,
+            last_seq=index.last_seq,
+            first_time=(self.core.time_of(index.first_seq) or 0) if index.messages else 0,
+            last_time=self.core.last_time,
+            num_subjects=index.subject_count,
+            num_deleted=span - index.messages,
+            deleted=deleted,
+            lost=lost,
+            disk_bytes=sum(block["size"] for block in self.query.blocks()),
+        )
+
+    def filtered_state(self, filters: Sequence[str], start_seq: int = 1, with_last: bool = True) -> SubjectState:
+        self.expire_if_due()
+        return SubjectState(*self.query.filtered_state(filters, start_seq, with_last))
+
+    def subjects_state(self, subject: str = ">") -> dict[str, SubjectState]:
+        self.expire_if_due()
+        return {name: SubjectState(*state) for name, state in self.query.subjects_state([subject]).items()}
+
+    def subjects_totals(self, subject: str = ">") -> dict[str, int]:
+        self.expire_if_due()
+        return self.query.totals([subject])
+
+    def all_last_seqs(self) -> list[int]:
+        """The last sequence of every subject, ascending."""
+        return self.last_seqs(EVERYTHING)
+
+    def last_seqs(self, filters: Sequence[str], upto_seq: int = 0, limit: int = 0) -> list[int]:
+        """The last sequence of every matching subject at or below `upto_seq`; more than `limit` of them is an error."""
+        self.expire_if_due()
+        found = self.query.last_seqs(filters, upto_seq, limit)
+        if found is None:
+            raise ValueError(f"more than {limit} subjects match")
+        return found
+
+    def num_pending(self, start_seq: int, filters: Sequence[str] = EVERYTHING, last_per_subject: bool = False) -> int:
+        """How many messages from `start_seq` on match; with last_per_subject only the last of each subject counts."""
+        self.expire_if_due()
+        return self.query.pending(filters, start_seq, last_per_subject)
+
+    def filter_is_all(self, filters: Sequence[str]) -> bool:
+        """Do these filters mean every message? None, `>`, or all of the stream's own subjects."""
+        if not filters or ">" in filters:
+            return True
+        return bool(self.limits.subjects) and all(
+            any(covers(one, subject) for one in filters) for subject in self.limits.subjects
+        )
+
+    # What the compiled core asks of us.
+
+    def refuse_forked(self) -> None:
+        raise ForkedHandle(f"stream {self.name}")
+
+    def refuse_closed(self) -> None:
+        raise StoreClosed(f"stream {self.name} is closed")
+
+    def was_skipped(self, seq: int) -> bool:
+        return seq in self.skips
+
+    def note_damage(self, block_id: int, offset: int, seq: int) -> None:
+        """A record read on the way was damaged: told once, counted as lost, and the read goes on."""
+        if seq not in self.lost:
+            self.lost.add(seq)
+            path = self.block_path(block_id)
+            self.report.add("damaged records", path, f"message {seq} is damaged", offset=offset, seqs=((seq, seq + 1),))
+            log.warning("%s at byte %d: message %d is damaged and was left out", path, offset, seq)
+
+    def damaged_record(self, block_id: int, offset: int, seq: int) -> None:
+        self.note_damage(block_id, offset, seq)
+        raise CorruptBlock(self.block_path(block_id), offset, f"message {seq}: the checksum differs")
+
+    def block_path(self, block_id: int) -> str:
+        return f"{self.name}/{block_id}"
+
+    def configure(self, limits: Limits) -> None:
+        """Take over limits; what is over them goes at once."""
+        self.limits = limits
+        self.core.configure(
+            list(limits.subjects),
+            limits.block_size,
+            limits.max_msgs,
+            limits.max_bytes,
+            limits.max_msgs_per_subject,
+            limits.max_msg_size,
+            limits.discard_new,
+            limits.discard_new_per_subject,
+        )
+        self.next_due = 0
+
+    def enforce_limits(self) -> None:
+        """Bring the stream within its limits: after a change of them, or a crash between a publish and its delete record."""
+        now = self.clock.now_ns()
+        self.core.append(Batch(), 0, 0, now)
+        if self.limits.max_msgs_per_subject > 0:
+            for name, total in self.query.totals(EVERYTHING).items():
+                if total > self.limits.max_msgs_per_subject:
+                    self.core.delete_matching(
+                        [name], 1, 2**63 - 1, self.limits.max_msgs_per_subject, 2**63 - 1,
+                        REASONS.index("max_msgs_per_subject"), now,
+                    )  # fmt: skip
+        self.expire(now)
+        self.commit()
+
+
+def forget_block_memory(core: Core) -> None:
+    """Images and descriptors of sealed blocks that are not needed any more."""
+    kernel.drop_images(core)
+    kernel.idle_descriptors(core, 64)

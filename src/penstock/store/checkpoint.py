@@ -1,0 +1,161 @@
+"""Checkpoint: the state of a stream at one position, written whole. Layout: docs/format.md, "CHECKPOINT"."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+from penstock.kernel.constants import CHECKPOINT_FIXED_SIZE, CHECKPOINT_MAGIC
+from penstock.kernel.xxh64 import xxh64_of
+
+_FIXED = struct.Struct("<8s16sQQQQQqqQQQQ")
+_SPAN = struct.Struct("<QQ")
+_BLOCK = struct.Struct("<13Q3q4I")
+_EXPIRY = struct.Struct("<Qq")
+_COUNT = struct.Struct("<Q")
+DENSE = 1 << 63  # in `generation`: the sequences of the rows run without a gap
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRow:
+    """A block as the checkpoint lists it."""
+
+    block_id: int
+    generation: int
+    first_seq: int
+    last_seq: int
+    seq_base: int
+    base_seq: int
+    salt: int
+    size: int
+    bytes: int
+    live_bytes: int
+    target_low: int
+    target_high: int
+    last_checksum: int
+    base_time: int
+    time_min: int
+    time_max: int
+    rows: int
+    live: int
+    is_dense: bool
+    dead: bytes = b""
+    subject_filter: bytes = b""
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    stream_id: bytes
+    epoch: int
+    block_id: int
+    offset: int
+    first_seq: int
+    last_seq: int
+    first_time: int
+    last_time: int
+    messages: int
+    bytes: int
+    numbering: int
+    floor: int
+    blocks: list[BlockRow] = field(default_factory=list)
+    subjects: bytes = b""
+    expiries: list[tuple[int, int]] = field(default_factory=list)
+    skips: list[Range] = field(default_factory=list)
+    lost: list[Range] = field(default_factory=list)
+
+    def encode(self) -> bytes:
+        rows, dead, filters = bytearray(), bytearray(), bytearray()
+        for b in self.blocks:
+            rows += _BLOCK.pack(
+                b.block_id,
+                b.generation | (DENSE if b.is_dense else 0),
+                b.first_seq,
+                b.last_seq,
+                b.seq_base,
+                b.base_seq,
+                b.salt,
+                b.size,
+                b.bytes,
+                b.live_bytes,
+                b.target_low,
+                b.target_high,
+                b.last_checksum,
+                b.base_time,
+                b.time_min,
+                b.time_max,
+                b.rows,
+                b.live,
+                len(b.dead),
+                len(b.subject_filter),
+            )
+            dead += b.dead
+            filters += b.subject_filter
+        expiries = b"".join(_EXPIRY.pack(*one) for one in self.expiries)
+        skips = b"".join(
+            _COUNT.pack(len(ranges)) + b"".join(_SPAN.pack(*one) for one in ranges) for ranges in (self.skips, self.lost)
+        )
+        spans, body = bytearray(), bytearray()
+        for section in (rows, dead, self.subjects, expiries, filters, skips):
+            spans += _SPAN.pack(CHECKPOINT_FIXED_SIZE + len(body), len(section))
+            body += section
+            body += bytes(-len(body) % 8)
+        out = (
+            _FIXED.pack(
+                CHECKPOINT_MAGIC,
+                self.stream_id,
+                self.epoch,
+                self.block_id,
+                self.offset,
+                self.first_seq,
+                self.last_seq,
+                self.first_time,
+                self.last_time,
+                self.messages,
+                self.bytes,
+                self.numbering,
+                self.floor,
+            )
+            + bytes(spans)
+            + bytes(body)
+        )
+        return out + _COUNT.pack(xxh64_of(out))
+
+
+def decode_checkpoint(data: bytes) -> Checkpoint | None:
+    """The checkpoint in `data`; None when it does not hold."""
+    if len(data) < CHECKPOINT_FIXED_SIZE + 8 or data[:8] != CHECKPOINT_MAGIC:
+        return None
+    view = memoryview(data)
+    if xxh64_of(view[:-8]) != _COUNT.unpack_from(data, len(data) - 8)[0]:
+        return None
+    found = Checkpoint(*_FIXED.unpack_from(data)[1:])
+    sections = []
+    for offset, size in _SPAN.iter_unpack(data[_FIXED.size : CHECKPOINT_FIXED_SIZE]):
+        if offset + size > len(data) - 8:
+            return None
+        sections.append(view[offset : offset + size])
+    rows, dead, subjects, expiries, filters, skips = sections
+    dead_at = filter_at = 0
+    for fields in _BLOCK.iter_unpack(rows):
+        *numbers, dead_size, filter_size = fields
+        numbers[1] &= ~DENSE
+        found.blocks.append(
+            BlockRow(
+                *numbers,
+                is_dense=bool(fields[1] & DENSE),
+                dead=bytes(dead[dead_at : dead_at + dead_size]),
+                subject_filter=bytes(filters[filter_at : filter_at + filter_size]),
+            )
+        )
+        dead_at += dead_size
+        filter_at += filter_size
+    found.subjects = bytes(subjects)
+    found.expiries = list(_EXPIRY.iter_unpack(expiries))
+    at = 0
+    for ranges in (found.skips, found.lost):
+        (count,) = _COUNT.unpack_from(skips, at)
+        ranges.extend(_SPAN.iter_unpack(skips[at + 8 : at + 8 + 16 * count]))
+        at += 8 + 16 * count
+    return found

@@ -1,0 +1,669 @@
+"""FileStore: a stream in block files. Layout: docs/format.md. What is durable when: ARCHITECTURE.md, "Commit".
+
+All of it that does not touch files stands in base.py; how the files become an index again, in recovery.py.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator
+
+from penstock.errors import CorruptBlock, DiskFull, ReadOnlyStore, StoreError, WriteFailed
+from penstock.interfaces import Clock, SystemClock
+from penstock.kernel import summary as kernel
+from penstock.kernel.constants import RECORDS_START
+from penstock.kernel.core import Core
+from penstock.kernel.disk import Disk
+from penstock.kernel.index import Index
+from penstock.kernel.log import Committer, Log
+from penstock.kernel.seq_set import SeqSet
+from penstock.kernel.xxh64 import xxh64_of
+from penstock.store.base import COMPACT, LOST, NEVER, USER, Store, forget_block_memory
+from penstock.store.checkpoint import BlockRow, Checkpoint
+from penstock.store.layout import BlockHeader, StreamPaths, boot_id
+from penstock.store.limits import Limits
+from penstock.store.recovery import SEQ_STOP, Recovered, Recovery, subtract
+from penstock.store.summary import FILTER, decode_summary, encode_summary, read_section
+
+DURABILITIES = ("disk", "os", "lazy")
+Mark = tuple[int, int, bytes | None, int]  # seq, time, hash of the message id, expiry
+
+
+class FileStore(Store):
+    """A stream's messages in files; open until `stop`.
+
+    Always true: the files tell the state up to the last commit, whatever moment the process ends at.
+    """
+
+    type = "file"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        stream_id: bytes,
+        *,
+        name: str = "",
+        limits: Limits | None = None,
+        durability: str = "disk",
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+        committer: Committer | None = None,
+    ) -> None:
+        if durability not in DURABILITIES:
+            raise ValueError(f"durability {durability!r}: one of {', '.join(DURABILITIES)}")
+        self.paths = StreamPaths(os.fspath(path))
+        self.stream_id = stream_id
+        self.disk = disk or Disk()
+        self.durability = durability
+        self.own_committer = committer is None
+        self.committer = committer or Committer()
+        self.boot_id = boot_id()
+        limits = limits or Limits()
+        super().__init__(name or os.path.basename(self.paths.root), clock or SystemClock(), self._new_core(), limits)
+        try:
+            self._open(limits)
+        except BaseException:
+            self.core.log.detach()
+            if self.own_committer:
+                self.committer.stop()
+            raise
+
+    def _new_core(self) -> Core:
+        log = Log(self.disk, self.paths.blocks, DURABILITIES.index(self.durability), self.committer)
+        core = Core(self, Index(), log)
+        core.index.loader = self._load_section
+        return core
+
+    # Opening.
+
+    def _open(self, limits: Limits) -> None:
+        try:
+            if self.disk.mkdir(self.paths.root):
+                self.disk.sync_folder(os.path.dirname(self.paths.root) or ".")
+            if self.disk.mkdir(self.paths.blocks):
+                self.disk.sync_folder(self.paths.root)
+        except PermissionError as error:
+            raise ReadOnlyStore(self.paths.root, "no permission to write there") from error
+        except OSError as error:
+            if error.errno == errno.EROFS:
+                raise ReadOnlyStore(self.paths.root, "the file system is read-only") from error
+            raise
+        if os.path.exists(self.paths.truncate):
+            self._cut_files()
+        else:
+            self.pending_cut: tuple[int, int, SeqSet] | None = None
+        self._recover(limits)
+
+    def _recover(self, limits: Limits) -> None:
+        """Fill the index from the files and bring the files into order again."""
+        found = Recovery(self.disk, self.paths, self.stream_id, self.core, self.report).run()
+        self.skips, self.lost = found.skips, found.lost
+        self.headers: dict[int, BlockHeader] = {block.header.block_id: block.header for block in found.blocks}
+        self.damage: dict[int, list[tuple[int, int]]] = {}
+        self.filters: dict[int, bytes] = {
+            block.header.block_id: block.subject_filter for block in found.blocks if block.subject_filter
+        }
+        self.marks: list[Mark] = []
+        self.retiring: list[tuple[int, list[int]]] = []
+        self.next_block_id = found.next_block_id
+        self.numbering = found.numbering or int.from_bytes(os.urandom(8), "little") | 1
+        is_clean = found.is_clean
+        cut = self.pending_cut
+        self.epoch = max(found.epoch, cut[1] if cut else 0) + (0 if is_clean or cut else 1)
+        kernel.set_last_time(self.core, found.last_time)
+        self._tidy(found)
+        self.core.log.open_head(
+            self.paths.head, self.stream_id, self.boot_id, self.epoch, found.head.counter if found.head else 0
+        )
+        self._adopt_last(found, is_clean)
+        self.core.log.start_at(self.index.last_seq)
+        for seq, expiry in found.expiries:
+            if expiry == NEVER:
+                self.exempt.add(seq)
+            elif seq >= self.index.first_seq:
+                self.wheel.add(seq, expiry)
+        self.recovered_marks = [mark for block in found.blocks for mark in block.marks]
+        self.configure(limits)
+        self.core.log.attach()
+        now = self.clock.now_ns()
+        self._record_losses(found, now)
+        if cut is not None:
+            self._finish_cut(cut, now)
+        if not found.blocks and limits.first_seq > 1 and self.index.last_seq == 0:
+            self.compact(limits.first_seq)
+        self.core.log.publish_head(*kernel.last_position(self.core), False)
+        self.enforce_limits()
+        if self.index.emptied:
+            self._retire()
+
+    def _tidy(self, found: Recovered) -> None:
+        """Remove our own leftovers, set aside what does not parse, write the summaries that are missing."""
+        for path in found.leftovers + found.empty:
+            self.disk.unlink(path)
+        for path in found.set_aside:
+            self._set_aside(path)
+        for block in found.blocks[:-1]:
+            if block.scan is not None:
+                self._write_summary(
+                    block.header.block_id, block.controls, block.marks, block.scan.damaged()
+                )
+        for block in found.blocks:
+            block.data = b"" if block is not found.blocks[-1] else block.data
+
+    def _set_aside(self, path: str) -> None:
+        target = f"{path}.damaged"
+        number = 1
+        while os.path.exists(target):
+            number += 1
+            target = f"{path}.{number}.damaged"
+        self.disk.rename(path, target)
+        self.disk.sync_folder(os.path.dirname(path))
+
+    def _adopt_last(self, found: Recovered, is_clean: bool) -> None:
+        """Go on in the last block after a clean stop; after an unclean one seal it as it is, synced before it is served."""
+        if not found.blocks:
+            return
+        last = found.blocks[-1]
+        assert last.scan is not None
+        block_id = last.header.block_id
+        torn = last.scan.torn or last.scan.damage_count
+        if is_clean and not torn and last.size < RECORDS_START + self.limits.block_size:
+            capacity = RECORDS_START + max(self.limits.block_size, last.size) + 131072
+            kernel.continue_block(self.core, last.data[: last.size], capacity, last.scan.control_spans())
+            self.marks = list(last.marks)
+        else:
+            fd = self.disk.open(last.path, "w")
+            try:
+                self.disk.sync(fd)
+            finally:
+                self.disk.close(fd)
+            self.disk.sync_folder(self.paths.blocks)
+            self._write_summary(block_id, last.controls, last.marks, last.scan.damaged())
+        last.data = b""
+
+    def _record_losses(self, found: Recovered, now: int) -> None:
+        """Write down what is lost, so that it is told once and the sequences are never used again."""
+        data_last, last_seq = found.last_seq, self.index.last_seq
+        interior = [
+            (first, min(last, data_last) + 1) for first, last in found.newly_lost.ranges() if first <= data_last
+        ]
+        if last_seq > data_last:
+            # Sequences that were given out (HEAD knew) and of which there is no record.
+            kernel.set_ends(self.index, min(self.index.floor, data_last + 1), data_last)
+            committed = min(last_seq, max(found.newly_lost.last or 0, data_last))
+            if committed > data_last:
+                self.core.skip(data_last + 1, committed - data_last, LOST, now)
+            if last_seq > committed:
+                self.core.skip(committed + 1, last_seq - committed, USER, now)
+            self.skips.add_range(data_last + 1, last_seq)
+        if interior:
+            self.core.log_ranges(interior, LOST, now)
+        self.lost.update(found.newly_lost)
+        if interior or last_seq > data_last:
+            self.commit()
+
+    # Blocks: what the core asks for.
+
+    def block_path(self, block_id: int) -> str:
+        header = self.headers.get(block_id)
+        return self.paths.block(block_id, header.generation if header else 1)
+
+    def new_block(self, first_seq: int, time: int) -> tuple[int, bytes, bytes, int]:
+        """Name a new block: its id, path, the bytes before its records, and its salt."""
+        block_id = self.next_block_id
+        self.next_block_id += 1
+        salt = int.from_bytes(os.urandom(8), "little") | 1
+        header = BlockHeader(self.stream_id, block_id, self.epoch, first_seq, first_seq, time, salt)
+        self.headers[block_id] = header
+        return block_id, os.fsencode(self.paths.block(block_id)), header.encode_front(), salt
+
+    def block_sealed(self, block_id: int, spans: list[tuple[int, int]]) -> None:
+        """The active block is full: write its summary and give back what memory can be spared."""
+        image = memoryview(kernel.image_of(self.core, block_id) or b"")
+        controls = b"".join(bytes(image[at : at + size]) for at, size in spans)
+        try:
+            self._write_summary(block_id, controls, self.marks, [])
+        except OSError as error:
+            # It is only a convenience: the next open makes it. The records themselves are committed elsewhere.
+            self.report.add("rebuilt", self.paths.summary(block_id), f"the summary was not written: {error}")
+        self.marks = []
+        forget_block_memory(self.core)
+
+    def _write_summary(
+        self, block_id: int, controls: bytes, marks: list[Mark], damage: list[tuple[int, int]]
+    ) -> None:
+        index = self.index
+        facts = next(block for block in reversed(self.query.blocks()) if block["id"] == block_id)
+        names, subject_filter = kernel.names_of(index, block_id)
+        ids, expiries = [], []
+        for seq, time, hashed, expiry in marks:
+            row = kernel.row_at(index, block_id, seq)
+            if row < 0:
+                continue
+            if hashed is not None:
+                ids.append((row, time, hashed))
+            if expiry:
+                expiries.append((row, expiry))
+        data = encode_summary(
+            self.headers[block_id],
+            facts,
+            self.numbering,
+            [kernel.rows_of(index, block_id, which) for which in range(4)],
+            names,
+            controls,
+            ids,
+            expiries,
+            damage,
+            subject_filter,
+        )
+        self.filters[block_id] = subject_filter
+        self.summary_bytes = getattr(self, "summary_bytes", 0) + len(data)
+        self.disk.write_file(self.paths.summary(block_id, self.headers[block_id].generation), data, False)
+        kernel.release_arrays(index, block_id)
+
+    def _load_section(self, block_id: int, which: int) -> bytes:
+        """An array of a sealed block: from its summary, else from the block itself."""
+        header = self.headers[block_id]
+        path = self.paths.summary(block_id, header.generation)
+        try:
+            data = read_section(self.disk, path, which, header.salt)
+        except FileNotFoundError:
+            data = None
+        if data is None:
+            self.report.add("rebuilt", path, "the summary does not hold: its rows were read from the block")
+            data = self._rows_from_block(block_id, which)
+        return data
+
+    def _rows_from_block(self, block_id: int, which: int) -> bytes:
+        """An array worked out from the block's records, in the numbers of this index."""
+        facts = next(block for block in self.query.blocks() if block["id"] == block_id)
+        return kernel.rows_from_bytes(
+            self.index,
+            block_id,
+            self.disk.read_file(self.block_path(block_id)),
+            facts["size"],
+            which,
+        )
+
+    # Commit and its failure.
+
+    def commit(self) -> None:
+        sealed = self.core.sealed_count
+        self.core.commit()
+        if self.index.emptied:
+            self._retire()
+        elif self.retiring:
+            self._remove_retired()
+        if sealed != self.sealed_seen:
+            self.sealed_seen = sealed
+            forget_block_memory(self.core)
+            self._checkpoint_if_due()
+
+    sealed_seen = 0
+    summary_bytes = 0
+    checkpoint_bytes = 0
+
+    def note_mark(self, seq: int, time: int, id_hash: bytes | None, expiry: int) -> None:
+        super().note_mark(seq, time, id_hash, expiry)
+        self.marks.append((seq, time, id_hash, expiry))
+
+    def commit_failed(self, position: int) -> None:
+        """A commit did not succeed: roll back, and tell those whose messages were in it."""
+        if self.core.log.failure() is not None:
+            self._roll_back()
+        self.check_position(position)
+
+    def _failure(self) -> WriteFailed:
+        code, op, path = self.core.log.failure() or (errno.EIO, "write", self.paths.root)
+        if code in (errno.ENOSPC, errno.EDQUOT):
+            return DiskFull(op, path, code)
+        return WriteFailed(op, path, code)
+
+    def _roll_back(self) -> None:
+        """Forget all that is not committed; cut the files back to what is."""
+        error = self._failure()
+        low, high, kept, gone = self.core.undo()
+        self.failures = [*self.failures[-63:], (low, high, error)]
+        seq = self.core.committed_seq
+        for path, is_created in gone:
+            if is_created:
+                self._try(lambda path=path: self.disk.unlink(os.fsdecode(path)))
+        for block_id, size, is_created, spans in kept:
+            if is_created:
+                self._try(lambda block_id=block_id, size=size: self.disk.truncate(
+                    kernel.descriptor(self.core, block_id), size))  # fmt: skip
+            self.marks = [mark for mark in self.marks if mark[0] <= seq]
+            image = memoryview(kernel.image_of(self.core, block_id) or b"")
+            controls = b"".join(bytes(image[at : at + count]) for at, count in spans)
+            self._try(lambda block_id=block_id, controls=controls: self._write_summary(
+                block_id, controls, self.marks, []))  # fmt: skip
+            self.marks = []
+        for callback in self.on_rollback:
+            callback(seq)
+
+    def _try(self, action: object) -> None:
+        """A step of cleaning up after a failure, which may fail for the same cause: then recovery does it."""
+        assert callable(action)
+        try:
+            action()
+        except (OSError, StoreError) as error:
+            self.report.add("clean-up", self.paths.root, f"left for the next open: {error}")
+
+    def retry(self) -> None:
+        """Before the next append after a failure: roll back what was submitted, or write again what was promised."""
+        if self.durability == "disk":
+            self._roll_back()
+            return
+        error = self._failure()
+        self.core.log.clear_failure()
+        if self.core.sync() < 0:
+            raise self._failure() from error
+
+    def flush_all_pending(self) -> None:
+        """Write everything to the files."""
+        if self.core.write_out() < 0:
+            raise self._failure()
+
+    def sync(self) -> None:
+        """Write everything to the files and through to the disk."""
+        if self.core.sync() < 0:
+            raise self._failure()
+
+    # Blocks that hold nothing any more.
+
+    def _retire(self) -> None:
+        """Plan the removal of dead blocks: once the records that say why are on disk."""
+        self.index.emptied = False
+        blocks = self.query.blocks()
+        planned = {block_id for _, ids in self.retiring for block_id in ids}
+        dead = set(kernel.dead_blocks(self.core)) - planned
+        waiting = any(block["live"] == 0 and block["is_sealed"] and block["id"] not in dead for block in blocks[:-1])
+        keep = [block for block in blocks if block["id"] not in dead]
+        doomed = [
+            block
+            for block in blocks
+            if block["id"] in dead
+            and not any(
+                other["first_seq"] <= block["target_high"] and other["last_seq"] >= block["target_low"]
+                for other in keep
+                if other["id"] < block["id"] and other["live"]
+            )
+        ]
+        if waiting:
+            self.index.emptied = True  # a dead block's own bytes are still on their way: look again
+        if not doomed:
+            return
+        ids = {block["id"] for block in doomed}
+        left = [block for block in blocks if block["id"] not in ids]
+        holes = [
+            (before["last_seq"] + 1, after["first_seq"])
+            for before, after in zip(left, left[1:], strict=False)
+            if before["last_seq"] + 1 < after["first_seq"]
+        ]
+        if holes:
+            # Blocks from the middle go: one record tells that what they held is deleted, not lost.
+            self.core.log_ranges(holes, COMPACT, self.clock.now_ns())
+            self.core.commit()
+        self.retiring.append((self.core.position, sorted(ids)))
+        self._remove_retired()
+
+    def _remove_retired(self) -> None:
+        while self.retiring and self.core.synced_position >= self.retiring[0][0]:
+            _, ids = self.retiring.pop(0)
+            for block_id in ids:
+                path = os.fsdecode(kernel.remove_block(self.core, block_id))
+                header = self.headers.pop(block_id, None)
+                self.filters.pop(block_id, None)
+                self._try(lambda path=path: self.disk.unlink(path))
+                summary = self.paths.summary(block_id, header.generation if header else 1)
+                if os.path.exists(summary):
+                    self._try(lambda summary=summary: self.disk.unlink(summary))
+            kernel.drop_ghosts(self.index)
+
+    # Erase.
+
+    def erase(self, seq: int) -> bool:
+        """Delete one message and overwrite its headers and payload on disk: first the record that says so, then the bytes."""
+        if not 0 < seq < 2**63:
+            return False
+        self.expire_if_due()
+        now = self.clock.now_ns()
+        if not self.core.delete(seq, USER, now):
+            return False
+        self.core.log_erase(seq, now)
+        self.commit()
+        self.sync()
+        found = kernel.overwrite(self.core, seq, os.urandom)
+        if found is None:
+            return True
+        block_id, offset, data = found
+        fd = kernel.descriptor(self.core, block_id)
+        try:
+            self.disk.write(fd, data, offset)
+            self.disk.sync(fd)
+        except OSError as error:
+            raise WriteFailed("erase", self.block_path(block_id), error.errno or errno.EIO) from error
+        return True
+
+    # Checkpoint and stop.
+
+    def _checkpoint_if_due(self) -> None:
+        if self.summary_bytes > self.checkpoint_bytes:
+            self._try(self.write_checkpoint)
+
+    def write_checkpoint(self) -> None:
+        """Write the state as of now. All that it says is on disk before it is."""
+        if self.core.sync() < 0:
+            raise self._failure()
+        index = self.index
+        rows = []
+        for block in self.query.blocks():
+            block_id = block["id"]
+            header = self.headers[block_id]
+            rows.append(
+                BlockRow(
+                    block_id=block_id,
+                    generation=header.generation,
+                    first_seq=block["first_seq"],
+                    last_seq=block["last_seq"],
+                    seq_base=block["seq_base"],
+                    base_seq=block["base_seq"],
+                    salt=block["salt"],
+                    size=block["size"],
+                    bytes=block["bytes"],
+                    live_bytes=block["live_bytes"],
+                    target_low=block["target_low"],
+                    target_high=block["target_high"],
+                    last_checksum=block["last_checksum"],
+                    base_time=block["base_time"],
+                    time_min=block["time_min"],
+                    time_max=block["time_max"],
+                    rows=block["rows"],
+                    live=block["live"],
+                    is_dense=block["is_dense"],
+                    dead=kernel.dead_rows(index, block_id),
+                    subject_filter=self.filters.get(block_id, b""),
+                )
+            )
+        block_id, offset = kernel.last_position(self.core)
+        expiries = [one for one in self.wheel.entries() if one[0] >= index.first_seq]
+        checkpoint = Checkpoint(
+            stream_id=self.stream_id,
+            epoch=self.epoch,
+            block_id=block_id,
+            offset=offset,
+            first_seq=index.first_seq,
+            last_seq=index.last_seq,
+            first_time=0,
+            last_time=self.core.last_time,
+            messages=index.messages,
+            bytes=index.bytes,
+            numbering=self.numbering,
+            floor=index.floor,
+            blocks=rows,
+            subjects=kernel.pack_subjects(index),
+            expiries=sorted(expiries + [(seq, NEVER) for seq in self.exempt if seq >= index.first_seq]),
+            skips=[(first, last + 1) for first, last in self.skips.ranges() if last >= index.first_seq],
+            lost=[(first, last + 1) for first, last in self.lost.ranges()],
+        )
+        data = checkpoint.encode()
+        self.disk.write_file(self.paths.checkpoint, data)
+        self.checkpoint_bytes = len(data)
+        self.summary_bytes = 0
+
+    def stop(self) -> None:
+        """Commit, write the checkpoint, say in HEAD that all is in order. Writes are refused from now on."""
+        if self.core.is_closed:
+            return
+        failed: StoreError | None = None
+        self.core.log.detach()
+        try:
+            if self.core.log.failure() is not None:
+                self.retry()
+            self.sync()
+            self._remove_retired()
+            self.write_checkpoint()
+            self.core.log.publish_head(*kernel.last_position(self.core), True)
+            self.core.log.sync_head()
+        except OSError as error:
+            failed = WriteFailed("close", self.paths.root, error.errno or errno.EIO)
+            failed.__cause__ = error
+        except StoreError as error:
+            failed = error
+        finally:
+            self._close()
+        if failed is not None:
+            raise failed
+
+    def _close(self) -> None:
+        self.core.is_closed = True
+        self.core.close_files()
+        if self.own_committer:
+            self.committer.stop()
+
+    def abandon(self) -> None:
+        """Let go of the files without writing anything: as a crash would, but for the memory."""
+        if not self.core.is_closed:
+            self.core.log.detach()
+            self._close()
+
+    def delete(self) -> None:
+        """Remove the stream's blocks and state for good."""
+        self.core.log.detach()
+        self._close()
+        for path in self._files():
+            self.disk.unlink(path)
+        self.disk.rmdir(self.paths.blocks)
+
+    def _files(self) -> Iterator[str]:
+        for name in sorted(os.listdir(self.paths.blocks), reverse=True):
+            yield os.path.join(self.paths.blocks, name)
+        for path in (self.paths.checkpoint, self.paths.head, self.paths.truncate):
+            if os.path.exists(path):
+                yield path
+
+    # Truncate: the one operation that takes sequences back. It is written down first and finished by the next open if need be.
+
+    def truncate(self, seq: int) -> None:
+        """Delete everything above `seq`; the next sequence follows it. 0 begins anew. The epoch rises."""
+        if not 0 <= seq < 2**63:
+            raise ValueError(f"sequence {seq}: sequences are below 2^63")
+        if seq >= self.index.last_seq:
+            return
+        self.sync()
+        dead = SeqSet()
+        for first, last in self.query.deleted().ranges():
+            if first <= seq:
+                dead.add_range(first, min(last, seq))
+        floor = min(self.index.floor, seq + 1)
+        body = json.dumps({"seq": seq, "floor": floor, "epoch": self.epoch + 1, "dead": dead.encode().hex()}).encode()
+        self.disk.write_file(self.paths.truncate, body + b"\n%016x\n" % xxh64_of(body))
+        self.core.log.detach()
+        self.core.close_files()
+        self._cut_files()
+        self.core = self._new_core()
+        self.query = type(self.query)(self.core)
+        self.wheel.clear()
+        self.exempt.clear()
+        self._recover(self.limits)
+
+    def _cut_files(self) -> None:
+        """Cut the files as TRUNCATE says. May be repeated: each step leaves a store that the next attempt can cut."""
+        body, checksum, _ = self.disk.read_file(self.paths.truncate).split(b"\n")
+        if b"%016x" % xxh64_of(body) != checksum:
+            raise CorruptBlock(self.paths.truncate, 0, "the checksum differs; a truncation was under way")
+        plan = json.loads(body)
+        seq = plan["seq"]
+        for path in (self.paths.checkpoint, self.paths.head):
+            if os.path.exists(path):
+                self.disk.unlink(path)
+        scratch = Recovery(self.disk, self.paths, self.stream_id, self._new_core(), self.report)
+        blocks = scratch.list_blocks()
+        for block in reversed(blocks):
+            summary = block.path.removesuffix(".blk") + ".sum"
+            if block.header.first_seq > seq:
+                self.disk.unlink(block.path)
+            else:
+                scratch.scan(block, seq + 1)
+                if block.size == block.scan.stop and os.path.getsize(block.path) == block.size:  # type: ignore[union-attr]
+                    continue
+                fd = self.disk.open(block.path, "w")
+                try:
+                    self.disk.truncate(fd, block.size)
+                    self.disk.sync(fd)
+                finally:
+                    self.disk.close(fd)
+            if os.path.exists(summary):
+                self.disk.unlink(summary)
+        self.disk.sync_folder(self.paths.blocks)
+        self.disk.sync_folder(self.paths.root)
+        self.pending_cut = plan["floor"], plan["epoch"], SeqSet.decode(bytes.fromhex(plan["dead"]))
+
+    def _finish_cut(self, cut: tuple[int, int, SeqSet], now: int) -> None:
+        """Write again the control records that stood in the part that was cut off, then forget the plan."""
+        floor, _, dead = cut
+        if floor > self.index.floor and floor <= self.index.last_seq + 1:
+            self.core.set_floor(floor, COMPACT, now)
+        left: list[tuple[int, int]] = []
+        for first, last in dead.ranges():
+            left += subtract((first, last + 1), (self.skips,))
+            self.core.delete_all(range(first, last + 1), COMPACT, now) if last - first < 1 << 20 else kernel.kill_range(
+                self.index, first, last + 1
+            )
+        if left:
+            self.core.log_ranges(left, COMPACT, now)
+        self.commit()
+        self.pending_cut = None
+        self.write_checkpoint()
+        self.disk.unlink(self.paths.truncate)
+        self.disk.sync_folder(self.paths.root)
+
+    def reset(self) -> None:
+        """Begin anew: nothing stored, the next sequence is 1."""
+        self.truncate(0)
+
+    def recent_ids(self, since_ns: int) -> list[tuple[int, int, bytes]]:
+        """(seq, time, hash) of the message ids stored since a time, for the dedupe window."""
+        found = {
+            seq: (time, hashed) for seq, time, hashed, _ in self.recovered_marks if hashed is not None and time >= since_ns
+        }
+        for block in reversed(self.query.blocks()):
+            if not block["rows"] or not block["is_sealed"]:
+                continue
+            if block["time_max"] < since_ns:
+                break
+            path = self.paths.summary(block["id"], self.headers[block["id"]].generation)
+            try:
+                summary = decode_summary(self.disk.read_file(path), path)
+            except FileNotFoundError:
+                summary = None
+            for row, time, hashed in summary.ids if summary else ():
+                if time >= since_ns:
+                    found[kernel.seq_at(self.index, block["id"], row)] = (time, hashed)
+        self.recovered_marks = []
+        return [(seq, *found[seq]) for seq in sorted(found)]
+
+
+__all__ = ["DURABILITIES", "FILTER", "SEQ_STOP", "FileStore"]

@@ -1,0 +1,45 @@
+"""HEAD: how far the writer has come. Layout: docs/format.md, "HEAD"."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from penstock.kernel.constants import HEAD_MAGIC, HEAD_SLOT_SIZE, HEAD_SLOT_STRIDE, HEAD_STOPPED
+from penstock.kernel.xxh64 import xxh64_of
+
+_SLOT = struct.Struct("<8sQ16s16sQQQQQQQ16sQ")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    counter: int
+    stream_id: bytes
+    boot_id: bytes
+    epoch: int
+    block_id: int
+    offset: int
+    committed_seq: int
+    assigned_seq: int
+    synced_seq: int
+    state: int
+
+    @property
+    def is_stopped(self) -> bool:
+        """The writer closed the stream in good order."""
+        return self.state == HEAD_STOPPED
+
+
+def decode_head(data: bytes, stream_id: bytes) -> Head | None:
+    """The newer of the two slots that hold, if it is this stream's."""
+    best: Head | None = None
+    for at in (0, HEAD_SLOT_STRIDE):
+        slot = data[at : at + HEAD_SLOT_SIZE]
+        if len(slot) < HEAD_SLOT_SIZE or slot[:8] != HEAD_MAGIC:
+            continue
+        fields = _SLOT.unpack(slot)
+        if xxh64_of(slot[:-8]) != fields[12] or fields[2] != stream_id:
+            continue
+        if best is None or fields[1] > best.counter:
+            best = Head(fields[1], *fields[2:11])
+    return best

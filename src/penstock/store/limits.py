@@ -1,0 +1,21 @@
+"""Limits: what a stream's configuration tells its store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Behaviours F6. -1: no limit."""
+
+    subjects: tuple[str, ...] = ()
+    block_size: int = 8 << 20
+    max_msgs: int = -1
+    max_bytes: int = -1
+    max_age_ns: int = 0
+    max_msgs_per_subject: int = -1
+    max_msg_size: int = -1
+    discard_new: bool = False
+    discard_new_per_subject: bool = False
+    first_seq: int = 1

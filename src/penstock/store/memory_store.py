@@ -1,0 +1,83 @@
+"""MemoryStore: the same blocks, images and index as FileStore, and no files. Behaviours F13."""
+
+from __future__ import annotations
+
+import os
+
+from penstock.interfaces import Clock, SystemClock
+from penstock.kernel import summary as kernel
+from penstock.kernel.core import Core
+from penstock.kernel.disk import Disk
+from penstock.kernel.index import Index
+from penstock.kernel.log import Log
+from penstock.store.base import Store
+from penstock.store.layout import BlockHeader
+from penstock.store.limits import Limits
+
+DURABLE_MEMORY = 3
+BLOCK_SIZE_MAX = 1 << 20  # small, so that deleted messages give their memory back soon
+
+
+class MemoryStore(Store):
+    """A stream that lives as long as its process."""
+
+    type = "memory"
+
+    def __init__(self, name: str, limits: Limits | None = None, clock: Clock | None = None) -> None:
+        limits = limits or Limits()
+        core = Core(self, Index(True), Log(Disk(), name, DURABLE_MEMORY, None))
+        super().__init__(name, clock or SystemClock(), core, limits)
+        self.next_block_id = 1
+        self.configure(limits)
+        if limits.first_seq > 1:
+            self.compact(limits.first_seq)
+
+    def configure(self, limits: Limits) -> None:
+        size = min(limits.block_size, BLOCK_SIZE_MAX)
+        super().configure(Limits(**{name: getattr(limits, name) for name in limits.__slots__} | {"block_size": size}))
+
+    def commit(self) -> None:
+        super().commit()
+        if self.index.emptied:
+            self._retire()
+
+    def _retire(self) -> None:
+        self.index.emptied = False
+        for block_id in kernel.dead_blocks(self.core):
+            kernel.remove_block(self.core, block_id)
+        kernel.drop_ghosts(self.index)
+
+    def erase(self, seq: int) -> bool:
+        if not self.remove(seq):
+            return False
+        kernel.overwrite(self.core, seq, os.urandom)
+        return True
+
+    def truncate(self, seq: int) -> None:
+        """Delete everything above `seq`; the next sequence follows it. 0 begins anew."""
+        self.core.seal_active()
+        kernel.cut_rows(self.core, seq)
+        if seq == 0:
+            self.skips.clear()
+
+    def stop(self) -> None:
+        self.core.is_closed = True
+
+    delete = stop
+
+    def new_block(self, first_seq: int, time: int) -> tuple[int, bytes, bytes, int]:
+        block_id = self.next_block_id
+        self.next_block_id += 1
+        salt = int.from_bytes(os.urandom(8), "little") | 1
+        header = BlockHeader(bytes(16), block_id, 0, first_seq, first_seq, time, salt)
+        return block_id, self.block_path(block_id).encode(), header.encode_front(), salt
+
+    def block_sealed(self, block_id: int, spans: list[tuple[int, int]]) -> None:
+        """Nothing to write: the block stays in memory until it is empty."""
+        kernel.unlist(self.core, block_id)
+
+    def commit_failed(self, position: int) -> None:
+        raise AssertionError("there is no disk that could fail")
+
+    def retry(self) -> None:
+        raise AssertionError("there is no disk that could fail")

@@ -1,0 +1,524 @@
+"""Recovery: from the files of a stream to its index. Rules: docs/format.md, and ARCHITECTURE.md ("Opening").
+
+The order is: what blocks are there; the checkpoint, if it fits them; summaries of the blocks after it; a scan of the last block and of
+those without a summary; then the control records, which only ever take away. Nothing here writes; what should be written is
+collected for the store.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from penstock.errors import CorruptBlock, NewerFormat
+from penstock.headers import find
+from penstock.kernel import summary as kernel
+from penstock.kernel.block_scan import BlockScan, scan_block
+from penstock.kernel.constants import FLAGS, KINDS, REASONS, RECORDS_START
+from penstock.kernel.core import Core
+from penstock.kernel.disk import Disk
+from penstock.kernel.record import decode
+from penstock.kernel.seq_set import SeqSet
+from penstock.kernel.xxh64 import xxh64_of
+from penstock.store.checkpoint import Checkpoint, decode_checkpoint
+from penstock.store.head import Head, decode_head
+from penstock.store.layout import BlockHeader, StreamPaths, decode_front, parse_block_name
+from penstock.store.report import Report, format_ranges
+from penstock.store.summary import CONTROLS, FILTER, NAMES, Summary, decode_summary
+from penstock.ttl import TTL_NEVER, parse_ttl
+
+SKIP, DELETE, ERASE, FLOOR = (KINDS.index(kind) for kind in ("skip", "delete", "erase", "floor"))
+LOST = REASONS.index("lost")
+NEVER = 2**63 - 1
+SEQ_STOP = 2**63 - 1
+
+
+@dataclass(slots=True)
+class BlockOnDisk:
+    """A block file that counts."""
+
+    path: str
+    header: BlockHeader
+    size: int
+    scan: BlockScan | None = None
+    data: bytes = b""
+    summary: Summary | None = None
+    controls: bytes = b""
+    subject_filter: bytes = b""
+    erased: list[int] = field(default_factory=list)
+    marks: list[tuple[int, int, bytes | None, int]] = field(default_factory=list)  # seq, time, id hash, expiry or 0
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What recovery found, beyond the index that it filled."""
+
+    head: Head | None
+    checkpoint: Checkpoint | None
+    blocks: list[BlockOnDisk]
+    numbering: int
+    epoch: int
+    next_block_id: int
+    is_clean: bool
+    last_seq: int
+    last_time: int
+    skips: SeqSet
+    lost: SeqSet
+    newly_lost: SeqSet
+    expiries: list[tuple[int, int]]
+    set_aside: list[str]
+    empty: list[str]
+    leftovers: list[str]
+
+
+def hash_id(msg_id: bytes) -> bytes:
+    """The 16 bytes by which a message id is remembered."""
+    return xxh64_of(msg_id).to_bytes(8, "little") + xxh64_of(msg_id, 1).to_bytes(8, "little")
+
+
+def read_marks(
+    rows: Iterable[tuple[int, int, int, int, bytes]],
+) -> list[tuple[int, int, bytes | None, int]]:
+    """(seq, time, id hash, expiry) from the headers of messages with a TTL or an id."""
+    found = []
+    for _row, seq, time, flags, headers in rows:
+        msg_id = find(headers, b"Nats-Msg-Id") if flags & FLAGS["msg_id"] else None
+        ttl = parse_ttl(find(headers, b"Nats-TTL") or b"") if flags & FLAGS["ttl"] else 0
+        expiry = NEVER if ttl == TTL_NEVER else time + ttl if ttl else 0
+        found.append((seq, time, hash_id(msg_id) if msg_id else None, expiry))
+    return found
+
+
+class Recovery:
+    """One run of it, for one stream."""
+
+    def __init__(self, disk: Disk, paths: StreamPaths, stream_id: bytes, core: Core, report: Report) -> None:
+        self.disk, self.paths, self.stream_id, self.core, self.report = disk, paths, stream_id, core, report
+        self.set_aside: list[str] = []
+        self.empty: list[str] = []
+        self.leftovers: list[str] = []
+        self.highest_id = 0
+
+    # What is there.
+
+    def list_blocks(self) -> list[BlockOnDisk]:
+        """The blocks that count, in order; the others are reported."""
+        best: dict[int, tuple[int, str]] = {}
+        names = sorted(os.listdir(self.paths.blocks)) if os.path.isdir(self.paths.blocks) else []
+        for name in names:
+            path = os.path.join(self.paths.blocks, name)
+            parsed = parse_block_name(name)
+            if parsed is None:
+                if name.endswith(".tmp"):
+                    self.leftovers.append(path)
+                elif not name.endswith((".sum", ".damaged")) or not os.path.isfile(path):
+                    self.report.add("unknown file", path, "not a file of ours: left alone")
+                continue
+            block_id, generation = parsed
+            self.highest_id = max(self.highest_id, block_id)
+            if generation > best.get(block_id, (0, ""))[0]:
+                best[block_id] = generation, path
+        blocks = []
+        for block_id in sorted(best):
+            found = self.read_front(block_id, best[block_id][1])
+            if found is not None:
+                blocks.append(found)
+        return self.in_order(blocks)
+
+    def read_front(self, block_id: int, path: str) -> BlockOnDisk | None:
+        """A block's header and size; None when it is not a block of this stream: then it is set aside."""
+        fd = self.disk.open(path)
+        try:
+            size = self.disk.size(fd)
+            front = self.disk.read(fd, RECORDS_START)
+        finally:
+            self.disk.close(fd)
+        if size == 0:
+            self.empty.append(path)
+            self.report.add("empty file", path, "an empty block: nothing was in it")
+            return None
+        header = decode_front(front, path)
+        if header is None:
+            summary = self.read_summary(block_id, path)
+            if summary is not None and summary.data_size <= size:
+                self.report.add("rebuilt", path, "both headers are damaged: taken from the summary", size=RECORDS_START)
+                header = summary.header
+        if header is None or header.stream_id != self.stream_id or header.block_id != block_id:
+            why = "no header of it holds" if header is None else "it belongs to another stream or block"
+            if header is None and size <= RECORDS_START and not front.strip(b"\0"):
+                why = "it holds only zeros"
+            self.set_aside.append(path)
+            self.report.add("set aside", path, f"{why}: set aside", size=size)
+            return None
+        return BlockOnDisk(path, header, size)
+
+    def in_order(self, blocks: list[BlockOnDisk]) -> list[BlockOnDisk]:
+        """Blocks ascend in first_seq; a later block that begins lower replaces nothing: it is set aside."""
+        kept: list[BlockOnDisk] = []
+        for block in blocks:
+            if kept and block.header.first_seq < kept[-1].header.first_seq:
+                self.set_aside.append(block.path)
+                self.report.add("set aside", block.path, "it begins below the block before it: set aside", size=block.size)
+                continue
+            kept.append(block)
+        return kept
+
+    def read_summary(self, block_id: int, path: str) -> Summary | None:
+        name = path.removesuffix(".blk") + ".sum"
+        try:
+            data = self.disk.read_file(name)
+        except FileNotFoundError:
+            return None
+        try:
+            summary = decode_summary(data, name)
+        except NewerFormat:
+            return None
+        if summary is None or summary.header.stream_id != self.stream_id or summary.header.block_id != block_id:
+            self.report.add("rebuilt", name, "the summary does not hold: rebuilt from the block")
+            return None
+        return summary
+
+    def read_head(self) -> Head | None:
+        try:
+            return decode_head(self.disk.read_file(self.paths.head), self.stream_id)
+        except FileNotFoundError:
+            return None
+
+    def read_checkpoint(self) -> Checkpoint | None:
+        """The checkpoint, when it holds; whether it fits the blocks is another question: what it knew is evidence anyway."""
+        try:
+            found = decode_checkpoint(self.disk.read_file(self.paths.checkpoint))
+        except FileNotFoundError:
+            return None
+        if found is None or found.stream_id != self.stream_id:
+            self.report.add("rebuilt", self.paths.checkpoint, "the checkpoint does not hold: rebuilt from the blocks")
+            return None
+        return found
+
+    def fits(self, checkpoint: Checkpoint, blocks: list[BlockOnDisk]) -> bool:
+        there = {block.header.block_id: block for block in blocks}
+        listed = {row.block_id for row in checkpoint.blocks}
+        last_id = max(listed, default=0)
+        return all(
+            row.block_id in there
+            and there[row.block_id].header.salt == row.salt
+            and there[row.block_id].size >= row.size
+            for row in checkpoint.blocks
+        ) and all(block_id in listed for block_id in there if block_id <= last_id)
+
+    # Filling the index.
+
+    def scan(self, block: BlockOnDisk, stop_seq: int, limit: int | None = None) -> None:
+        """Read and verify a block's records."""
+        header = block.header
+        fd = self.disk.open(block.path)
+        try:
+            block.data = self.disk.read(fd, block.size if limit is None else min(block.size, limit))
+        finally:
+            self.disk.close(fd)
+        start = min(RECORDS_START, len(block.data))
+        scan = scan_block(
+            block.data,
+            start,
+            len(block.data),
+            base_seq=header.base_seq,
+            base_time=header.base_time,
+            salt=header.salt,
+            seq_min=header.first_seq,
+            seq_stop=stop_seq,
+        )
+        if scan.is_newer:
+            raise NewerFormat(block.path, 2)
+        block.scan = scan
+        for offset, size in scan.damaged():
+            self.report.add(
+                "damaged records", block.path, f"{size} damaged bytes at {offset}", offset=offset, size=size
+            )
+        if scan.torn:
+            self.report.add(
+                "torn tail",
+                block.path,
+                f"the last {scan.torn} bytes are no whole record: the block ends at {scan.stop}",
+                offset=scan.stop,
+                size=scan.torn,
+            )
+        block.size = scan.stop
+        block.controls = b"".join(block.data[at : at + size] for at, size in scan.control_spans())
+
+    def place(self, block: BlockOnDisk) -> None:
+        header = block.header
+        kernel.place_block(
+            self.core,
+            header.block_id,
+            os.fsencode(block.path),
+            header.first_seq,
+            header.base_seq,
+            header.base_time,
+            header.salt,
+            block.size,
+        )
+
+    def run(self, limit: tuple[int, int] | None = None) -> Recovered:
+        """Fill the index. `limit` (block id, offset) is where a reader beside a writer stops."""
+        index = self.core.index
+        blocks = self.list_blocks()
+        if limit is not None:
+            blocks = [block for block in blocks if block.header.block_id <= limit[0]]
+        head = self.read_head()
+        evidence = self.read_checkpoint()
+        checkpoint = evidence if evidence is not None and self.fits(evidence, blocks) else None
+        if evidence is not None and checkpoint is None:
+            self.report.add("rebuilt", self.paths.checkpoint, "the checkpoint is stale: rebuilt from the blocks")
+        listed = {row.block_id: row for row in checkpoint.blocks} if checkpoint else {}
+        numbering = checkpoint.numbering if checkpoint else 0
+        if checkpoint is not None:
+            try:
+                kernel.load_subjects(index, checkpoint.subjects, 0)
+            except ValueError as error:
+                raise CorruptBlock(self.paths.checkpoint, 0, f"{error}; remove the file, it will be rebuilt") from error
+            kernel.set_bytes(index, checkpoint.bytes)
+        last_listed = max(listed, default=0)
+        # Summaries first: they carry the numbers of subjects, which a scan would otherwise give out anew.
+        for at, block in enumerate(blocks):
+            block_id = block.header.block_id
+            if block_id in listed and block_id != last_listed:
+                continue
+            if at + 1 < len(blocks):
+                block.summary = self.usable_summary(block, numbering)
+                if block.summary is not None:
+                    numbering = block.summary.numbering
+        for at, block in enumerate(blocks):
+            block_id = block.header.block_id
+            row = listed.get(block_id)
+            is_last = at + 1 == len(blocks)
+            if row is not None and block_id != last_listed:
+                block.size = row.size
+                block.subject_filter = row.subject_filter
+                self.place(block)
+                kernel.fill_from_summary(
+                    index, block_id, row.rows, row.seq_base, row.is_dense, row.bytes, row.time_min, row.time_max,
+                    row.last_checksum,
+                )  # fmt: skip
+                kernel.load_dead(index, block_id, row.dead, row.live, row.live_bytes)
+                kernel.set_bounds(index, block_id, row.last_seq, row.target_low, row.target_high)
+                continue
+            if block.summary is not None:
+                self.load_summary(block)
+            else:
+                stop_seq = SEQ_STOP if is_last else blocks[at + 1].header.first_seq
+                self.scan(block, stop_seq, limit[1] if limit is not None and block_id == limit[0] else None)
+                self.place(block)
+                assert block.scan is not None
+                marked, block.erased = kernel.fill_from_scan(index, block_id, block.scan, block.data)
+                block.marks = read_marks(marked)
+            if row is not None:
+                # Its rows up to the checkpoint are counted already.
+                kernel.count_rest(index, block_id, row.rows, row.dead, row.live, row.live_bytes)
+                kernel.set_bounds(index, block_id, row.last_seq, row.target_low, row.target_high)
+            elif block.summary is not None:
+                kernel.count_names(index, block_id, block.summary.section(NAMES))
+            else:
+                kernel.count_rows(index, block_id, 0)
+        return self.finish(blocks, head, checkpoint, evidence, numbering, last_listed)
+
+    def usable_summary(self, block: BlockOnDisk, numbering: int) -> Summary | None:
+        """The block's summary, when it belongs to it and to the numbering of the others."""
+        summary = self.read_summary(block.header.block_id, block.path)
+        if summary is None:
+            return None
+        if summary.header.salt != block.header.salt or summary.data_size > block.size:
+            self.report.add("rebuilt", block.path, "the summary is stale: rebuilt from the block")
+            return None
+        if numbering and summary.numbering != numbering:
+            return None
+        if not kernel.check_names(self.core.index, summary.section(NAMES)):
+            return None
+        return summary
+
+    def load_summary(self, block: BlockOnDisk) -> None:
+        summary = block.summary
+        assert summary is not None
+        index, block_id = self.core.index, block.header.block_id
+        block.size = summary.data_size
+        block.controls = bytes(summary.section(CONTROLS))
+        block.subject_filter = bytes(summary.section(FILTER))
+        self.place(block)
+        kernel.fill_from_summary(
+            index, block_id, summary.count, summary.seq_base, summary.is_dense, summary.message_bytes,
+            summary.time_min, summary.time_max, summary.last_checksum,
+        )  # fmt: skip
+        kernel.set_bounds(index, block_id, summary.last_seq, SEQ_STOP, 0)
+        expiries = dict(summary.expiries)
+        hashes = {row: (time, hashed) for row, time, hashed in summary.ids}
+        for row in sorted(expiries.keys() | hashes.keys()):
+            time, hashed = hashes.get(row, (0, None))
+            block.marks.append((kernel.seq_at(index, block_id, row), time, hashed, expiries.get(row, 0)))
+
+    def finish(
+        self,
+        blocks: list[BlockOnDisk],
+        head: Head | None,
+        checkpoint: Checkpoint | None,
+        evidence: Checkpoint | None,
+        numbering: int,
+        last_listed: int,
+    ) -> Recovered:
+        """Apply the control records, find where the stream begins and ends, and what is lost."""
+        index = self.core.index
+        skips, lost, gone = SeqSet(), SeqSet(), SeqSet()
+        floor = checkpoint.floor if checkpoint else (blocks[0].header.first_seq if blocks else 1)
+        last_seq = checkpoint.last_seq if checkpoint else 0
+        for start, stop in checkpoint.skips if checkpoint else ():
+            skips.add_range(start, stop - 1)
+        for start, stop in checkpoint.lost if checkpoint else ():
+            lost.add_range(start, stop - 1)
+        for block in blocks:
+            for seq in block.erased:
+                gone.add(seq)
+            if not block.controls:
+                continue
+            low, high, block_last = SEQ_STOP, 0, block.header.first_seq - 1
+            for record in decode_controls(block):
+                kind, reason, value = record["kind"], record["reason"], record["value"]
+                block_last = max(block_last, record["seq"] - 1)
+                if kind == SKIP:
+                    skips.add_range(record["seq"], record["seq"] + value - 1)
+                    block_last = record["seq"] + value - 1
+                    if reason == LOST:
+                        lost.add_range(record["seq"], record["seq"] + value - 1)
+                elif kind == DELETE:
+                    for start, stop in record["ranges"]:
+                        gone.add_range(start, stop - 1)
+                        low, high = min(low, start), max(high, stop - 1)
+                        if reason == LOST:
+                            lost.add_range(start, stop - 1)
+                elif kind == ERASE:
+                    gone.add(value)
+                    low, high = min(low, value), max(high, value)
+                elif kind == FLOOR:
+                    floor = max(floor, value)
+                    low, high = 0, max(high, value - 1)
+            kernel.set_bounds(index, block.header.block_id, block_last, low, high)
+        ends = kernel.block_ends(index)
+        for _, _, block_last in ends:
+            last_seq = max(last_seq, block_last)
+        data_last = last_seq
+        if evidence is not None:
+            last_seq = max(last_seq, evidence.last_seq)
+        if head is not None:
+            last_seq = max(last_seq, head.committed_seq, head.assigned_seq)
+        kernel.set_ends(index, 0, max(last_seq, data_last))
+        kernel.raise_floor(index, floor)
+        for first, last in gone.ranges():
+            kernel.kill_range(index, first, last + 1)
+        newly_lost = self.find_lost(blocks, ends, floor, data_last, skips, gone, lost, evidence, checkpoint, head)
+        kernel.set_ends(index, max(floor, 1), max(last_seq, data_last, floor - 1))
+        kernel.find_ghosts(index)
+        kernel.forget_changes(index)
+        expiries = {seq: expiry for seq, expiry in checkpoint.expiries} if checkpoint else {}
+        for block in blocks:
+            for seq, _time, _hash, expiry in block.marks:
+                if expiry:
+                    expiries[seq] = expiry
+        times = [kernel_time for kernel_time in kernel.time_bounds(index) if kernel_time is not None]
+        is_clean = head is not None and head.is_stopped and not newly_lost and last_seq == data_last
+        epoch = max([head.epoch if head else 0, checkpoint.epoch if checkpoint else 0, evidence.epoch if evidence else 0]
+                    + [block.header.epoch for block in blocks])  # fmt: skip
+        return Recovered(
+            head=head,
+            checkpoint=checkpoint,
+            blocks=blocks,
+            numbering=numbering,
+            epoch=epoch,
+            next_block_id=self.highest_id + 1,
+            is_clean=is_clean or (head is None and not blocks and evidence is None),
+            last_seq=data_last,
+            last_time=max([checkpoint.last_time if checkpoint else 0, *times], default=0),
+            skips=skips,
+            lost=lost,
+            newly_lost=newly_lost,
+            expiries=sorted(expiries.items()),
+            set_aside=self.set_aside,
+            empty=self.empty,
+            leftovers=self.leftovers,
+        )
+
+    def find_lost(
+        self,
+        blocks: list[BlockOnDisk],
+        ends: list[tuple[int, int, int]],
+        floor: int,
+        data_last: int,
+        skips: SeqSet,
+        gone: SeqSet,
+        lost: SeqSet,
+        evidence: Checkpoint | None,
+        checkpoint: Checkpoint | None,
+        head: Head | None,
+    ) -> SeqSet:
+        """Sequences that were given out, of which no record tells what became of them."""
+        holes = SeqSet()
+        expected = floor
+        for _block_id, first_seq, block_last in ends:
+            if first_seq > expected:
+                holes.add_range(expected, first_seq - 1)
+            expected = max(expected, block_last + 1)
+        for block in blocks:
+            if block.scan is not None or (block.summary is not None and not block.summary.is_dense):
+                for first, last in kernel.row_gaps(self.core.index, block.header.block_id):
+                    if last >= floor:
+                        holes.add_range(max(first, floor), last)
+        committed = max(head.committed_seq if head else 0, evidence.last_seq if evidence else 0)
+        if evidence is not None and checkpoint is None and blocks:
+            # Blocks that the stale checkpoint knew to hold something, before the first that is left.
+            for row in evidence.blocks:
+                if row.live and row.last_seq < blocks[0].header.first_seq and not gone and row.last_seq >= evidence.floor:
+                    holes.add_range(max(row.first_seq, evidence.floor), row.last_seq)
+        if committed > data_last:
+            holes.add_range(max(data_last + 1, floor), committed)
+        found = SeqSet()
+        for first, last in holes.ranges():
+            for start, stop in subtract((first, last + 1), (skips, gone, lost)):
+                found.add_range(start, stop - 1)
+        if found:
+            ranges = tuple((first, last + 1) for first, last in found.ranges())
+            self.report.add(
+                "lost sequences",
+                self.paths.root,
+                f"{found.count()} sequences are lost: {format_ranges(ranges)}",
+                seqs=ranges,
+            )
+        return found
+
+
+def subtract(span: tuple[int, int], sets: tuple[SeqSet, ...]) -> list[tuple[int, int]]:
+    """What is left of a half open range without the members of the sets."""
+    left = [span]
+    for members in sets:
+        rest: list[tuple[int, int]] = []
+        for start, stop in left:
+            at = start
+            while at < stop:
+                present = members.present_from(at)
+                if present is None or present >= stop:
+                    rest.append((at, stop))
+                    break
+                if present > at:
+                    rest.append((at, present))
+                absent = members.absent_from(present)
+                at = stop if absent is None else absent
+        left = rest
+    return left
+
+
+def decode_controls(block: BlockOnDisk) -> list[dict[str, int]]:
+    """A block's control records, decoded."""
+    header, at, found = block.header, 0, []
+    while at < len(block.controls):
+        record = decode(
+            block.controls, at, base_seq=header.base_seq, base_time=header.base_time, salt=header.salt
+        )
+        found.append(record)
+        at = record["stop"]
+    return found

@@ -1,0 +1,31 @@
+"""StoreState: what a stream holds, in numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.kernel.seq_set import SeqSet
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """Behaviours F3. Times are Unix nanoseconds, 0 when there is no message."""
+
+    messages: int
+    bytes: int  # as the reference counts them; what limits are measured by
+    first_seq: int
+    last_seq: int
+    first_time: int
+    last_time: int
+    num_subjects: int
+    num_deleted: int  # sequences between first and last that hold no message
+    deleted: SeqSet | None = None  # those, in the full state
+    lost: SeqSet | None = None  # sequences that damage took
+    disk_bytes: int = 0  # what our files really take
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectState:
+    messages: int
+    first_seq: int
+    last_seq: int

@@ -1,0 +1,155 @@
+"""Summary: what a sealed block holds, so that opening and filtering need not read it. Layout: docs/format.md, "Summary"."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.kernel.constants import HEADER_SIZE, SUMMARY_FIXED_SIZE, SUMMARY_MAGIC, SUMMARY_SECTIONS
+from penstock.kernel.disk import Disk
+from penstock.kernel.xxh64 import xxh64_of
+from penstock.store.layout import BlockHeader, decode_header
+
+OFFSETS, SIZES, SUBJECTS, SEQS, NAMES, CONTROLS, IDS, EXPIRIES, DAMAGE, FILTER = range(10)
+_FIXED = struct.Struct("<8s256sQQQqqIIQQQQ8s")
+_ID = struct.Struct("<Iq16s")
+_EXPIRY = struct.Struct("<Iq")
+_RANGE = struct.Struct("<QQ")
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The fixed part of a summary and where its sections lie; `data` is the whole file."""
+
+    header: BlockHeader
+    data_size: int
+    first_seq: int
+    last_seq: int
+    time_min: int
+    time_max: int
+    count: int
+    is_dense: bool
+    seq_base: int
+    numbering: int
+    message_bytes: int
+    last_checksum: int
+    spans: tuple[tuple[int, int], ...]
+    data: memoryview
+
+    def section(self, which: int) -> memoryview:
+        offset, size = self.spans[which]
+        return self.data[offset : offset + size]
+
+    @property
+    def ids(self) -> list[tuple[int, int, bytes]]:
+        """(row, time, hash) of the messages with an id."""
+        return list(_ID.iter_unpack(self.section(IDS)))
+
+    @property
+    def expiries(self) -> list[tuple[int, int]]:
+        """(row, expiry) of the messages with a TTL."""
+        return list(_EXPIRY.iter_unpack(self.section(EXPIRIES)))
+
+    @property
+    def damage(self) -> list[tuple[int, int]]:
+        return list(_RANGE.iter_unpack(self.section(DAMAGE)))
+
+
+def encode_summary(
+    header: BlockHeader,
+    facts: dict[str, int],
+    numbering: int,
+    rows: Sequence[bytes],
+    names: bytes,
+    controls: bytes,
+    ids: Sequence[tuple[int, int, bytes]],
+    expiries: Sequence[tuple[int, int]],
+    damage: Sequence[tuple[int, int]],
+    subject_filter: bytes,
+) -> bytes:
+    """The bytes of a summary; `facts` are the block's, as Query.blocks() tells them."""
+    sections = [
+        *rows,
+        names,
+        controls,
+        b"".join(_ID.pack(*one) for one in ids),
+        b"".join(_EXPIRY.pack(*one) for one in expiries),
+        b"".join(_RANGE.pack(*one) for one in damage),
+        subject_filter,
+    ]
+    spans = bytearray()
+    body = bytearray()
+    for section in sections:
+        spans += _RANGE.pack(SUMMARY_FIXED_SIZE + len(body), len(section))
+        body += section
+        body += struct.pack("<Q", xxh64_of(section, header.salt))
+        body += bytes(-len(body) % 8)
+    fixed = _FIXED.pack(
+        SUMMARY_MAGIC,
+        header.encode(),
+        facts["size"],
+        facts["first_seq"],
+        facts["last_seq"],
+        facts["time_min"],
+        facts["time_max"],
+        facts["rows"],
+        1 if facts["is_dense"] else 0,
+        facts["seq_base"],
+        numbering,
+        facts["bytes"],
+        facts["last_checksum"],
+        b"",
+    )
+    out = (fixed + bytes(spans)).ljust(SUMMARY_FIXED_SIZE, b"\0") + bytes(body)
+    return out + struct.pack("<Q", xxh64_of(out, header.salt))
+
+
+def decode_summary(data: bytes, path: str) -> Summary | None:
+    """The summary in `data`; None when it does not hold."""
+    if len(data) < SUMMARY_FIXED_SIZE + 8 or data[:8] != SUMMARY_MAGIC:
+        return None
+    fields = _FIXED.unpack_from(data)
+    header = decode_header(fields[1][:HEADER_SIZE], path)
+    if header is None or xxh64_of(memoryview(data)[:-8], header.salt) != struct.unpack_from("<Q", data, len(data) - 8)[0]:
+        return None
+    spans = tuple(_RANGE.iter_unpack(data[_FIXED.size : _FIXED.size + 16 * SUMMARY_SECTIONS]))
+    if any(offset + size > len(data) - 16 for offset, size in spans):
+        return None
+    count = fields[7]
+    if any(spans[n][1] != count * 4 for n in (OFFSETS, SIZES, SUBJECTS)) or spans[SEQS][1] not in (0, count * 4):
+        return None
+    return Summary(
+        header=header,
+        data_size=fields[2],
+        first_seq=fields[3],
+        last_seq=fields[4],
+        time_min=fields[5],
+        time_max=fields[6],
+        count=count,
+        is_dense=bool(fields[8] & 1),
+        seq_base=fields[9],
+        numbering=fields[10],
+        message_bytes=fields[11],
+        last_checksum=fields[12],
+        spans=spans,
+        data=memoryview(data),
+    )
+
+
+def read_section(disk: Disk, path: str, which: int, salt: int) -> bytes | None:
+    """One section of a summary, read alone; None when it does not hold."""
+    fd = disk.open(path)
+    try:
+        span = disk.read(fd, 16, _FIXED.size + 16 * which)
+        if len(span) < 16:
+            return None
+        offset, size = _RANGE.unpack(span)
+        if offset + size + 8 > disk.size(fd):
+            return None
+        data = disk.read(fd, size + 8, offset)
+    finally:
+        disk.close(fd)
+    if len(data) != size + 8 or xxh64_of(memoryview(data)[:-8], salt) != struct.unpack_from("<Q", data, size)[0]:
+        return None
+    return data[:-8]

@@ -1,0 +1,57 @@
+"""A JetStream stream: its configuration, headers, dedupe window and the rules of a publish.
+
+Nothing here touches a disk or a clock: time comes in as an argument, the store is above this layer's rules.
+"""
+
+from penstock.stream.config import (
+    ConsumerLimits,
+    Placement,
+    StreamConfig,
+    block_size,
+    check_create,
+    check_overlap,
+    check_update,
+    make_config,
+    same,
+    validate,
+)
+from penstock.stream.config_json import decode_config, decode_request, encode_config, to_dict
+from penstock.stream.dedupe import DedupeWindow
+from penstock.duration import (
+    duration_ns,
+    format_duration,
+    format_time,
+    parse_duration,
+    parse_go_duration,
+    parse_time,
+)
+from penstock.headers import Headers
+from penstock.stream.rules import PublishView, Verdict, judge
+
+__all__ = [
+    "ConsumerLimits",
+    "DedupeWindow",
+    "Headers",
+    "Placement",
+    "PublishView",
+    "StreamConfig",
+    "Verdict",
+    "block_size",
+    "check_create",
+    "check_overlap",
+    "check_update",
+    "decode_config",
+    "decode_request",
+    "duration_ns",
+    "encode_config",
+    "format_duration",
+    "format_time",
+    "judge",
+    "make_config",
+    "parse_duration",
+    "parse_go_duration",
+    "parse_time",
+    "same",
+    "to_dict",
+    "validate",
+]

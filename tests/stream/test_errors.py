@@ -1,0 +1,164 @@
+"""The error tree: codes and texts as the reference's list has them, texts that name the remedy, pickling."""
+
+from __future__ import annotations
+
+import errno
+import pickle
+
+import pytest
+
+from penstock import errors
+from penstock.errors import (
+    ApiError,
+    CorruptBlock,
+    DiskFull,
+    EndOfStream,
+    FeatureMissing,
+    ForkedHandle,
+    InvalidJson,
+    MessageDeleted,
+    MessageNotFound,
+    NewerFormat,
+    NotAStore,
+    PenstockError,
+    PublishRefused,
+    ReadOnlyStore,
+    StoreClosed,
+    StoreError,
+    StoreLocked,
+    StreamNotFound,
+    WriteFailed,
+    WrongLastMsgId,
+    WrongLastSequence,
+    quote,
+)
+
+API_ERRORS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, ApiError) and kind is not ApiError
+]
+
+# code, err_code and text as shared/reference/jetstream-errors.json has them, for errors whose text is fixed there.
+REFERENCE = {
+    10003: (400, "bad request"),
+    10037: (404, "no message found"),
+    10054: (400, "message size exceeds maximum allowed"),
+    10056: (400, "stream name in subject does not match request"),
+    10058: (400, "stream name already in use with a different configuration"),
+    10059: (404, "stream not found"),
+    10060: (400, "expected stream does not match"),
+    10065: (400, "subjects overlap with an existing stream"),
+    10074: (500, "replicas > 1 not supported in non-clustered mode"),
+    10097: (400, "header size exceeds maximum allowed of 64k"),
+    10109: (400, "invalid operation on sealed stream"),
+    10128: (400, "Stream name can not contain path separators"),
+    10133: (400, "replicas count cannot be negative"),
+    10165: (400, "invalid per-message TTL"),
+    10166: (400, "per-message TTL is disabled"),
+    10168: (400, "message counters is disabled"),
+    10171: (400, "message counter increment is invalid"),
+    10174: (400, "atomic publish is disabled"),
+    10188: (400, "message schedules is disabled"),
+    10193: (400, "missing sequence for expected last sequence per subject"),
+    10212: (400, "message schedules invalid scheduler"),
+    10227: (400, "message stream source header is not allowed"),
+}
+REFERENCE_CODES = {
+    10025: 400,
+    10052: 500,
+    10057: 500,
+    10070: 400,
+    10071: 400,
+    10077: 503,
+    10110: 500,
+    10111: 500,
+    10157: 400,
+}
+
+
+@pytest.mark.parametrize("kind", API_ERRORS, ids=lambda kind: kind.__name__)
+def test_api_errors_have_the_codes_and_texts_of_the_reference(kind: type[ApiError]) -> None:
+    if kind.err_code in REFERENCE:
+        assert (kind.code, kind.description) == REFERENCE[kind.err_code]
+    else:
+        assert kind.code == REFERENCE_CODES[kind.err_code]
+
+
+def test_an_api_error_shows_its_description_and_its_json() -> None:
+    error = StreamNotFound()
+    assert str(error) == "stream not found"
+    assert error.to_json() == {"code": 404, "err_code": 10059, "description": "stream not found"}
+    assert WrongLastSequence(7).to_json()["description"] == "wrong last sequence: 7"
+    assert StreamNotFound.description == "stream not found", "an instance never changes its class"
+
+
+def test_the_holder_of_a_lock_is_named_with_the_remedy() -> None:
+    holder = {"pid": 42, "host": "db1", "since": "2026-11-01T10:00:00Z", "command": "penstock serve"}
+    text = str(StoreLocked("/data", holder))
+    for part in ("/data", "pid 42", "host db1", "since 2026-11-01T10:00:00Z", "penstock serve", "read-only"):
+        assert part in text
+    assert "pid unknown" in str(StoreLocked("/data", {})), "a holder that left no word is still an error, not a crash"
+
+
+def test_store_errors_name_the_thing_the_place_and_the_reason() -> None:
+    assert str(CorruptBlock("000007.blk", 4096, "checksum differs")) == "000007.blk at byte 4096: checksum differs"
+    assert str(WriteFailed("fdatasync", "a.blk", errno.EIO)) == "fdatasync of a.blk failed: Input/output error (EIO)"
+    assert "No space left" in str(DiskFull("write", "a.blk"))
+    assert "version 9" in str(NewerFormat("a.blk", 9))
+
+
+def test_a_refused_batch_counts_and_names_the_first() -> None:
+    refused = [(17, WrongLastSequence(3)), (20, StreamNotFound())]
+    error = PublishRefused(refused, [None] * 1000, 1000, "orders.x")
+    assert str(error) == "2 of 1000 messages refused; first: #17 orders.x: wrong last sequence: 3"
+    assert error.refused == refused
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StreamNotFound(),
+        WrongLastSequence(7),
+        WrongLastMsgId("x"),
+        InvalidJson("why"),
+        FeatureMissing("mirror", "mirrors"),
+        CorruptBlock("a", 1, "r"),
+        StoreLocked("a", {"pid": 1}),
+        StoreClosed(),
+        ReadOnlyStore("a"),
+        WriteFailed("write", "a", errno.EIO),
+        DiskFull("write", "a"),
+        NewerFormat("a", 2),
+        NotAStore("a", "it is a file"),
+        ForkedHandle(),
+        EndOfStream(9, 5),
+        MessageDeleted(4),
+        MessageNotFound("a.b"),
+        PublishRefused([(0, StreamNotFound())], [None], 1),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_survive_pickling(error: PenstockError) -> None:
+    """Spark and multiprocessing send them from one process to another."""
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert {k: str(v) for k, v in vars(again).items()} == {k: str(v) for k, v in vars(error).items()} or isinstance(
+        error, ApiError
+    )
+
+
+def test_the_tree_is_grouped_by_who_is_told() -> None:
+    assert issubclass(DiskFull, StoreError)
+    assert not issubclass(StreamNotFound, StoreError)
+    for kind in (EndOfStream, MessageDeleted, MessageNotFound):
+        assert issubclass(kind, errors.ReadError)
+
+
+@pytest.mark.parametrize(
+    ("text", "quoted"),
+    [("a", '"a"'), ('a"\\', '"a\\"\\\\"'), ("\n\x00\x7f", '"\\n\\x00\\x7f"'), ("é\udcff\u200b", '"é\\xff\\u200b"')],
+)
+def test_quote_prints_as_go_does(text: str, quoted: str) -> None:
+    assert quote(text) == quoted
