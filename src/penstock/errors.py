@@ -123,6 +123,18 @@ class SubjectOverlap(ApiError):
     code, err_code, description = 400, 10065, "subjects overlap with an existing stream"
 
 
+class BadSubject(BadRequest):
+    """A subject that no message can have: blanks, empty tokens, wildcards."""
+
+    def __init__(self, subject: str) -> None:
+        super().__init__(f"subject {subject!r}: a subject is one or more tokens without blanks or wildcards, split by dots")
+
+
+class SubjectNotInStream(BadRequest):
+    def __init__(self, subject: str, stream: str, subjects: Sequence[str]) -> None:
+        super().__init__(f"subject {subject!r} is not one of stream {stream}'s: {', '.join(subjects)}")
+
+
 class WrongLastMsgId(ApiError):
     """`actual` is the id of the last message, empty where it had none."""
 

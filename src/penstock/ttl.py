@@ -6,6 +6,7 @@ from penstock.duration import NS_PER_SECOND, parse_go_duration
 
 TTL_NEVER = -1
 TTL_NS_MAX = 2**62
+"""146 years. A longer TTL is held for so long, so that time + TTL stays within 63 bits."""
 
 
 def parse_ttl(value: bytes) -> int | None:

@@ -12,6 +12,7 @@ cdef enum:
     STATUS_MAX_MSGS_PER_SUBJECT = 7
     STATUS_NOT_SEQUENTIAL = 8
     STATUS_RECORD_TOO_LARGE = 9
+    STATUS_JUDGED = 10
 
 cdef struct Incoming:
     const uint8_t* subject

@@ -151,9 +151,21 @@ cdef class Batch:
     def seqs(self):
         return [self.items[n].seq for n in range(self.count)]
 
-    def refused(self):
-        """(index, status) of the refused ones."""
-        return [(n, self.items[n].status) for n in range(self.count) if self.items[n].status]
+    def refuse(self, Py_ssize_t n):
+        """Message n is not stored: a rule said so, or it is a duplicate."""
+        self.items[n].status = STATUS_JUDGED
+        self.items[n].seq = 0
+
+    def refused(self, Py_ssize_t start, Py_ssize_t stop):
+        """(index, status) of the refused ones in [start, stop)."""
+        cdef Py_ssize_t n
+        return [(n, self.items[n].status) for n in range(start, stop) if self.items[n].status]
+
+    def next_rule(self, Py_ssize_t start):
+        """The first message from `start` on that asks for a rule; `count` when none does."""
+        while start < self.count and not self.items[start].has_rules:
+            start += 1
+        return start
 
 
 def _encode_headers(headers):

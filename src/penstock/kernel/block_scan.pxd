@@ -17,7 +17,7 @@ cdef struct ScanRow:
 
 
 cdef Py_ssize_t next_whole(const uint8_t* block, Py_ssize_t start, Py_ssize_t stop, const Base* base,
-                           uint64_t seq_min) noexcept nogil
+                           uint64_t seq_min, uint64_t seq_max) noexcept nogil
 
 
 cdef class BlockScan:

@@ -1,18 +1,30 @@
 """BlockScan: the records of a block's bytes as packed arrays, with what was damaged. Rules: docs/format.md, "Record"."""
 from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
 
-from penstock.kernel.format cimport KIND_FLOOR, KIND_MESSAGE, KIND_SKIP
-from penstock.kernel.record cimport RECORD_BAD, RECORD_NEWER, RECORD_TORN, record_decode
+from penstock.kernel.format cimport BODY_SIZE_MIN, KIND_MESSAGE, KIND_SKIP
+from penstock.kernel.record cimport RECORD_NEWER, record_decode, record_fields, record_measure
+from penstock.kernel.xxh64 cimport xxh64
+
+cdef uint64_t SEQ_MAX = 0x7FFFFFFFFFFFFFFFULL
 
 
 cdef Py_ssize_t next_whole(const uint8_t* block, Py_ssize_t start, Py_ssize_t stop, const Base* base,
-                           uint64_t seq_min) noexcept nogil:
-    """Offset of the next whole record at or after `start` whose sequence does not fall below `seq_min`; -1: none."""
+                           uint64_t seq_min, uint64_t seq_max) noexcept nogil:
+    """Offset of the next whole record at or after `start` with a sequence in [seq_min, seq_max]; -1: none.
+
+    The fields come before the checksum: garbage rarely has a sequence that fits, so that little of it is hashed.
+    """
     cdef Record record
+    cdef Py_ssize_t body = 0, end
+    cdef uint64_t checksum
     while start < stop:
-        # A whole record has a size of at least 11 and a kind that we know: most offsets end here, before the checksum.
-        if block[start] >= 11 and record_decode(block, start, stop, base, &record) == 1 and record.seq >= seq_min:
-            return start
+        if block[start] >= BODY_SIZE_MIN:
+            end = record_measure(block, start, stop, &body)
+            if end > 0 and record_fields(block, body, end, base, &record) == 1 and seq_min <= record.seq <= seq_max:
+                memcpy(&checksum, block + end - 8, 8)
+                if xxh64(block + start, end - 8 - start, base.salt) == checksum:
+                    return start
         start += 1
     return -1
 
@@ -89,7 +101,9 @@ cdef class BlockScan:
                 else:
                     if _pair(&self.controls, &self.control_count, &self.control_capacity, at, record.stop - at) < 0:
                         return -1
-                    seq_min = record.seq + record.value if record.kind == KIND_SKIP else record.seq
+                    seq_min = record.seq
+                    if record.kind == KIND_SKIP:
+                        seq_min += min(record.value, SEQ_MAX - record.seq)
                 self.last_checksum = record.checksum
                 at = record.stop
                 self.stop = at
@@ -97,7 +111,7 @@ cdef class BlockScan:
             if answer == RECORD_NEWER:
                 self.is_newer = True
                 return 0
-            found = next_whole(block, at + 1, stop, base, seq_min)
+            found = next_whole(block, at + 1, stop, base, seq_min, seq_stop)
             if found < 0:
                 break
             if _pair(&self.damage, &self.damage_count, &self.damage_capacity, at, found - at) < 0:

@@ -109,8 +109,8 @@ cdef struct Walk:
 cdef class Spares:
     """The memory of batches that are gone, for the next ones of the same scan.
 
-    Fresh memory costs a page fault per 4 KiB; where threads allocate, that is as much as all the rest. Always true: it is
-    touched only under the GIL; it lives as long as the scan or one of its batches.
+    Fresh memory costs a page fault per 4 KiB; where threads allocate, that is as much as all the rest. Always true: it
+    is touched only under the GIL; it lives as long as the scan or one of its batches.
     """
 
     cdef Room rooms[ROOM_DAMAGE][SPARES_MAX]
@@ -225,7 +225,7 @@ cdef int pass_damage(Walk* walk, int answer) noexcept nogil:
     cdef int state = WALK_MORE
     if answer == RECORD_NEWER:
         return WALK_NEWER
-    found = next_whole(walk.block, at + 1, walk.stop, &walk.base, walk.seq_next)
+    found = next_whole(walk.block, at + 1, walk.stop, &walk.base, walk.seq_next, <uint64_t>INT64_MAX)
     if found < 0:
         state = WALK_DONE
         found = walk.stop
@@ -627,12 +627,12 @@ def read_columns(const unsigned char[::1] block not None, Py_ssize_t start, Py_s
                  salt=0, seq_next=0, min_seq=0, stop_seq=None, min_time=None, stop_time=None, Filters filters=None,
                  SeqSet dead=None, int columns=127, stream="", max_rows=65536, max_bytes=32 << 20,
                  Spares spares=None):
-    """The next batch of the records in block[start:stop]; call again from `next_offset` with `seq_next` until `finished`.
+    """The next batch of the records in block[start:stop]; until `finished`, go on from its next_offset and seq_next.
 
     Rows are messages with min_seq <= seq < stop_seq and min_time <= time < stop_time (nanoseconds) that match `filters`
     and are neither erased nor in `dead`. `max_bytes` counts the subject, header and payload bytes that are asked for;
-    a single larger row stands alone. `spares` takes memory from earlier batches and gets it back. RecordError: a record of
-    a newer format.
+    a single larger row stands alone. `spares` lends the memory of earlier batches. RecordError: a record of a newer
+    format.
     """
     cdef Columns batch = Columns.__new__(Columns)
     cdef Walk walk
@@ -646,7 +646,7 @@ def read_columns(const unsigned char[::1] block not None, Py_ssize_t start, Py_s
     if not 0 <= start <= stop <= block.shape[0]:
         raise ValueError(f"[{start}, {stop}) is not inside the {block.shape[0]} bytes given")
     if max_rows < 1 or not 1 <= max_bytes <= BATCH_BYTES_MAX:
-        raise ValueError(f"a batch of {max_rows} rows and {max_bytes} bytes: at least 1, at most {BATCH_BYTES_MAX} bytes")
+        raise ValueError(f"max_rows={max_rows}, max_bytes={max_bytes}: at least 1, at most {BATCH_BYTES_MAX} bytes")
     if filters is not None and filters.is_all:
         filters = None
     memset(&walk, 0, sizeof(Walk))
@@ -722,8 +722,9 @@ cdef dict take_buffers(Walk* walk, int columns, Spares spares):
     if columns & COLUMN_HEADERS_RAW:
         taken["headers"] = take_rooms(walk, spares, (ROOM_HEADERS_VALID, ROOM_HEADERS_OFFSETS, ROOM_HEADERS))
     elif columns & COLUMN_HEADERS:
-        taken["headers"] = take_rooms(walk, spares, (ROOM_HEADERS_VALID, ROOM_HEADERS_OFFSETS, ROOM_KEY_OFFSETS, ROOM_KEYS,
-                                                     ROOM_LIST_OFFSETS, ROOM_VALUE_OFFSETS, ROOM_VALUES))
+        taken["headers"] = take_rooms(walk, spares, (
+            ROOM_HEADERS_VALID, ROOM_HEADERS_OFFSETS, ROOM_KEY_OFFSETS, ROOM_KEYS, ROOM_LIST_OFFSETS,
+            ROOM_VALUE_OFFSETS, ROOM_VALUES))
     if columns & COLUMN_PAYLOAD:
         taken["payload"] = take_rooms(walk, spares, (ROOM_PAYLOAD_OFFSETS, ROOM_PAYLOAD))
     return taken

@@ -41,4 +41,3 @@ cdef class Core:
     cdef const uint8_t* record_at(self, Block* block, uint32_t row, Record* record) except NULL
     cdef const uint8_t* bytes_at(self, Block* block, uint64_t start, uint64_t stop) except NULL
     cdef uint32_t size_of(self, uint64_t seq) except? 0xffffffff
-    cdef int commit_now(self) except -1000

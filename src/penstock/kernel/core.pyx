@@ -553,13 +553,20 @@ cdef class Core:
     def committed_seq(self):
         return self.log.committed_seq()
 
-    cdef int commit_now(self) except -1000:
-        """Commit in this thread: 0 or -errno."""
+    def commit(self):
+        """Make all that was appended durable, waiting for it; rolls back and raises when that fails."""
+        self.end_commit(self.begin_commit(), self.wait())
+
+    def begin_commit(self):
+        """Submit all that was appended: (position, failures so far), for `wait` and `end_commit`."""
+        if self.log.durability != DURABLE_MEMORY:
+            self.log.submit()
+        return self.log.appended, self.log.fail_count
+
+    def wait(self):
+        """Commit what is submitted, in this thread: 0 or -errno. Needs no lock."""
         cdef int answer = 0
         cdef Log log = self.log
-        if log.durability == DURABLE_MEMORY:
-            return 0
-        log.submit()
         if log.durability == DURABLE_DISK:
             with nogil:
                 answer = log.flush(True)
@@ -569,16 +576,14 @@ cdef class Core:
             else:
                 with nogil:
                     answer = log.flush(False)
-        elif log.appended - log.written >= 16384:
+        elif log.durability == DURABLE_LAZY and log.appended - log.written >= 16384:
             log.committer.ask(log)
         return answer
 
-    def commit(self):
-        """Make all that was appended durable, waiting for it; rolls back and raises when that fails."""
-        cdef uint64_t position = self.log.appended, failures = self.log.fail_count
-        cdef int answer = self.commit_now()
-        if answer < 0 or failures != self.log.fail_count:
-            self.store.commit_failed(position)
+    def end_commit(self, token, int answer):
+        """Deal with what `wait` answered: raises when what was appended up to the token is not kept."""
+        if answer < 0 or token[1] != self.log.fail_count:
+            self.store.commit_failed(token[0])
         if self.index.change_start != self.index.change_stop:
             self.index.settle(self.log.committed())
 
@@ -739,6 +744,8 @@ cdef class Core:
         if index.is_dead(index.blocks[at], <uint32_t>row):
             return DELETED
         found = self.record_at(index.blocks[at], <uint32_t>row, &record)
+        if record.flags & FLAG_ERASED:
+            return DELETED                 # by another process, since we looked
         return make_message(found, &record)
 
     def time_of(self, seq):

@@ -5,6 +5,7 @@ from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from penstock.kernel.core cimport Core
+from penstock.kernel.format cimport FLAG_ERASED
 from penstock.kernel.index cimport SECTION_OFFSETS, Block, Index, Matcher
 from penstock.kernel.message cimport Message, make_message
 from penstock.kernel.record cimport Record, record_decode
@@ -27,6 +28,7 @@ cdef class Reader:
     """The live messages from a sequence on that match some filters, up to what is committed. An iterator that may go on later."""
     cdef Core core
     cdef Matcher matcher
+    cdef readonly object filters
     cdef public uint64_t next_seq
     cdef public uint64_t stop_seq
     cdef uint8_t* window
@@ -36,6 +38,7 @@ cdef class Reader:
 
     def __cinit__(self, Core core not None, filters, start, stop=SEQ_MAX):
         self.core = core
+        self.filters = filters
         self.matcher = Matcher(Filters(filters))
         self.next_seq = max(1, min(start, SEQ_MAX))
         self.stop_seq = max(0, min(stop, SEQ_MAX))
@@ -70,7 +73,18 @@ cdef class Reader:
             if found == NULL:
                 self.core.store.note_damage(block.id, index.section(block, SECTION_OFFSETS)[row], seq)
                 continue
+            if record.flags & FLAG_ERASED:
+                continue                   # by another process, since we looked
             return make_message(found, &record)
+
+    def take(self, Py_ssize_t most):
+        """Up to `most` messages as a list."""
+        found = []
+        for message in self:
+            found.append(message)
+            if len(found) == most:
+                break
+        return found
 
     cdef const uint8_t* fetch(self, Block* block, uint32_t row, Record* record) except? NULL:
         """The row's record, from the image or through the window; NULL when it is damaged."""

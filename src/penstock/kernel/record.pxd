@@ -70,6 +70,8 @@ cdef inline int record_fields(const uint8_t* block, Py_ssize_t body, Py_ssize_t 
         return RECORD_BAD
     out.time = <int64_t>(<uint64_t>base.time + <uint64_t>unzigzag(value))
     out.stop = stop
+    if out.flags & FLAGS_UNUSED:
+        return RECORD_NEWER
     if out.kind == KIND_MESSAGE:
         at = read_varint(block, at, end, &value)
         if at < 0 or value > SUBJECT_SIZE_MAX or <Py_ssize_t>value > end - at:
@@ -90,7 +92,7 @@ cdef inline int record_fields(const uint8_t* block, Py_ssize_t body, Py_ssize_t 
         out.payload_size = <uint32_t>(end - at)
         return 1
     out.subject_size = out.headers_size = out.payload_size = 0
-    if out.kind > KIND_FLOOR or out.flags & FLAGS_UNUSED:
+    if out.kind > KIND_FLOOR:
         return RECORD_NEWER
     if at >= end:
         return RECORD_BAD

@@ -70,6 +70,7 @@ cdef class SubjectTree:
     cdef uint32_t find(self, const uint8_t* name, Py_ssize_t size) noexcept nogil
     cdef uint32_t put(self, const uint8_t* name, Py_ssize_t size) noexcept nogil
     cdef int put_at(self, uint32_t number, const uint8_t* name, Py_ssize_t size) noexcept nogil
+    cdef void hint(self, const uint8_t* name, Py_ssize_t size, uint32_t number) noexcept nogil
     cdef int reserve(self, uint32_t names, uint64_t name_bytes) noexcept nogil
     cdef void drop(self, uint32_t number) noexcept nogil
     cdef const uint8_t* name(self, uint32_t number, uint32_t* size) noexcept nogil

@@ -283,6 +283,16 @@ cdef class SubjectTree:
             return NO_NUMBER
         return self.find_hashed(name, size, self.hash_of(name, size))
 
+    cdef void hint(self, const uint8_t* name, Py_ssize_t size, uint32_t number) noexcept nogil:
+        """Fetch the memory that a find, put or put_at of this name will wait for; a few names ahead is best.
+
+        `number` is the one that put_at will be given, or NO_NUMBER.
+        """
+        if 0 < size <= SUBJECT_SIZE_MAX:
+            pst_prefetch(&self.slots[self.hash_of(name, size) & self.slot_mask])
+        if number < self.places_max:
+            pst_prefetch(&self.places[number])
+
     cdef const uint8_t* name(self, uint32_t number, uint32_t* size) noexcept nogil:
         """The name of `number`, or NULL where the number is free."""
         cdef const uint8_t* entry

@@ -667,3 +667,29 @@ def last_position(Core core):
     if index.block_count == 0:
         return 0, 0
     return index.blocks[index.block_count - 1].id, index.blocks[index.block_count - 1].size
+
+
+def row_count(Index index, block_id):
+    return _block(index, block_id).count
+
+
+def set_size(Core core, block_id, uint64_t size):
+    """A reader has seen more of a block's bytes."""
+    cdef Block* block = _block(core.index, block_id)
+    block.size = size
+    block.file.size = block.file.submitted = block.file.written = block.file.synced = size
+
+
+def dead_and_live(Index index, block_id, uint32_t counted):
+    """(bitmap, live, live bytes) of the first `counted` rows, as count_rest takes them; the rows after are not counted yet."""
+    cdef Block* block = _block(index, block_id)
+    cdef uint32_t row
+    cdef uint32_t* sizes
+    live, live_bytes = block.live, block.live_bytes
+    if block.count > counted:
+        sizes = index.section(block, SECTION_SIZES)
+        for row in range(counted, block.count):
+            live -= 1
+            live_bytes -= sizes[row]
+    bits = b"" if block.dead == NULL else PyBytes_FromStringAndSize(<char*>block.dead, (counted // 64 + 1) * 8)
+    return bits, live, live_bytes

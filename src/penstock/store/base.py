@@ -81,6 +81,9 @@ class Store:
         """Return when all that was appended is durable; raise, and forget it, when it cannot be."""
         self.core.commit()
 
+    def after_commit(self) -> None:
+        """Housekeeping that a commit makes possible."""
+
     def submit(self) -> int:
         """Hand all that was appended to the commit threads: the position at which it is durable."""
         return self.core.submit()

@@ -98,9 +98,10 @@ class FileStore(Store):
 
     def _recover(self, limits: Limits) -> None:
         """Fill the index from the files and bring the files into order again."""
-        found = Recovery(self.disk, self.paths, self.stream_id, self.core, self.report).run()
+        recovery = Recovery(self.disk, self.paths, self.stream_id, self.core, self.report)
+        self.headers: dict[int, BlockHeader] = recovery.headers
+        found = recovery.run()
         self.skips, self.lost = found.skips, found.lost
-        self.headers: dict[int, BlockHeader] = {block.header.block_id: block.header for block in found.blocks}
         self.damage: dict[int, list[tuple[int, int]]] = {}
         self.filters: dict[int, bytes] = {
             block.header.block_id: block.subject_filter for block in found.blocks if block.subject_filter
@@ -119,6 +120,11 @@ class FileStore(Store):
         )
         self._adopt_last(found, is_clean)
         self.core.log.start_at(self.index.last_seq)
+        # Before anything is acknowledged: a HEAD that still said "stopped" after a power cut would hide that this writer was there.
+        self.core.log.publish_head(*kernel.last_position(self.core), False)
+        self.core.log.sync_head()
+        if found.head is None:
+            self.disk.sync_folder(self.paths.root)
         for seq, expiry in found.expiries:
             if expiry == NEVER:
                 self.exempt.add(seq)
@@ -290,14 +296,17 @@ class FileStore(Store):
     # Commit and its failure.
 
     def commit(self) -> None:
-        sealed = self.core.sealed_count
         self.core.commit()
+        self.after_commit()
+
+    def after_commit(self) -> None:
+        """Housekeeping that a commit makes possible: dead blocks go, images of sealed blocks too, a checkpoint when it is due."""
         if self.index.emptied:
             self._retire()
         elif self.retiring:
             self._remove_retired()
-        if sealed != self.sealed_seen:
-            self.sealed_seen = sealed
+        if self.core.sealed_count != self.sealed_seen:
+            self.sealed_seen = self.core.sealed_count
             forget_block_memory(self.core)
             self._checkpoint_if_due()
 

@@ -38,6 +38,9 @@ class MemoryStore(Store):
 
     def commit(self) -> None:
         super().commit()
+        self.after_commit()
+
+    def after_commit(self) -> None:
         if self.index.emptied:
             self._retire()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from penstock.errors import CorruptBlock, NewerFormat
 from penstock.headers import find
@@ -18,6 +19,7 @@ from penstock.kernel.block_scan import BlockScan, scan_block
 from penstock.kernel.constants import FLAGS, KINDS, REASONS, RECORDS_START
 from penstock.kernel.core import Core
 from penstock.kernel.disk import Disk
+from penstock.kernel.index import Index
 from penstock.kernel.record import decode
 from penstock.kernel.seq_set import SeqSet
 from penstock.kernel.xxh64 import xxh64_of
@@ -99,6 +101,7 @@ class Recovery:
         self.empty: list[str] = []
         self.leftovers: list[str] = []
         self.highest_id = 0
+        self.headers: dict[int, BlockHeader] = {}  # of the blocks that are in the index: its arrays may be asked for at once
 
     # What is there.
 
@@ -248,6 +251,7 @@ class Recovery:
 
     def place(self, block: BlockOnDisk) -> None:
         header = block.header
+        self.headers[header.block_id] = header
         kernel.place_block(
             self.core,
             header.block_id,
@@ -366,40 +370,14 @@ class Recovery:
     ) -> Recovered:
         """Apply the control records, find where the stream begins and ends, and what is lost."""
         index = self.core.index
-        skips, lost, gone = SeqSet(), SeqSet(), SeqSet()
+        skips, lost = SeqSet(), SeqSet()
         floor = checkpoint.floor if checkpoint else (blocks[0].header.first_seq if blocks else 1)
         last_seq = checkpoint.last_seq if checkpoint else 0
         for start, stop in checkpoint.skips if checkpoint else ():
             skips.add_range(start, stop - 1)
         for start, stop in checkpoint.lost if checkpoint else ():
             lost.add_range(start, stop - 1)
-        for block in blocks:
-            for seq in block.erased:
-                gone.add(seq)
-            if not block.controls:
-                continue
-            low, high, block_last = SEQ_STOP, 0, block.header.first_seq - 1
-            for record in decode_controls(block):
-                kind, reason, value = record["kind"], record["reason"], record["value"]
-                block_last = max(block_last, record["seq"] - 1)
-                if kind == SKIP:
-                    skips.add_range(record["seq"], record["seq"] + value - 1)
-                    block_last = record["seq"] + value - 1
-                    if reason == LOST:
-                        lost.add_range(record["seq"], record["seq"] + value - 1)
-                elif kind == DELETE:
-                    for start, stop in record["ranges"]:
-                        gone.add_range(start, stop - 1)
-                        low, high = min(low, start), max(high, stop - 1)
-                        if reason == LOST:
-                            lost.add_range(start, stop - 1)
-                elif kind == ERASE:
-                    gone.add(value)
-                    low, high = min(low, value), max(high, value)
-                elif kind == FLOOR:
-                    floor = max(floor, value)
-                    low, high = 0, max(high, value - 1)
-            kernel.set_bounds(index, block.header.block_id, block_last, low, high)
+        floor, gone, _ = apply_controls(blocks, skips, lost, index, floor)
         ends = kernel.block_ends(index)
         for _, _, block_last in ends:
             last_seq = max(last_seq, block_last)
@@ -492,6 +470,45 @@ class Recovery:
         return found
 
 
+def apply_controls(
+    blocks: list[BlockOnDisk], skips: SeqSet, lost: SeqSet, index: Index, floor: int
+) -> tuple[int, SeqSet, int]:
+    """What the blocks' control records say: (floor, deleted sequences, last sequence); adds to `skips` and `lost`.
+
+    They only ever take away, so their order does not matter.
+    """
+    gone, last_seq = SeqSet(), 0
+    for block in blocks:
+        for seq in block.erased:
+            gone.add(seq)
+        if not block.controls:
+            continue
+        low, high, block_last = SEQ_STOP, 0, block.header.first_seq - 1
+        for record in decode_controls(block):
+            kind, reason, value = record["kind"], record["reason"], record["value"]
+            block_last = max(block_last, record["seq"] - 1)
+            if kind == SKIP:
+                block_last = record["seq"] + value - 1
+                skips.add_range(record["seq"], block_last)
+                if reason == LOST:
+                    lost.add_range(record["seq"], block_last)
+            elif kind == DELETE:
+                for start, stop in record["ranges"]:
+                    gone.add_range(start, stop - 1)
+                    low, high = min(low, start), max(high, stop - 1)
+                    if reason == LOST:
+                        lost.add_range(start, stop - 1)
+            elif kind == ERASE:
+                gone.add(value)
+                low, high = min(low, value), max(high, value)
+            elif kind == FLOOR:
+                floor = max(floor, value)
+                low, high = 0, max(high, value - 1)
+        kernel.set_bounds(index, block.header.block_id, block_last, low, high)
+        last_seq = max(last_seq, block_last)
+    return floor, gone, last_seq
+
+
 def subtract(span: tuple[int, int], sets: tuple[SeqSet, ...]) -> list[tuple[int, int]]:
     """What is left of a half open range without the members of the sets."""
     left = [span]
@@ -512,7 +529,7 @@ def subtract(span: tuple[int, int], sets: tuple[SeqSet, ...]) -> list[tuple[int,
     return left
 
 
-def decode_controls(block: BlockOnDisk) -> list[dict[str, int]]:
+def decode_controls(block: BlockOnDisk) -> list[dict[str, Any]]:
     """A block's control records, decoded."""
     header, at, found = block.header, 0, []
     while at < len(block.controls):

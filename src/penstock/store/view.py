@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.kernel.constants import RECORDS_START
 from penstock.kernel.disk import Disk
 from penstock.kernel.seq_set import SeqSet
 
@@ -51,3 +52,44 @@ class StreamView:
     dead: SeqSet | None
     """Deleted sequences between first_seq and last_seq; nobody changes the set while the view is used."""
     disk: Disk
+
+
+def view_of(store: FileStore | Snapshot) -> StreamView:
+    """The stream as it is now. A store that is open for writing writes out what it has first."""
+    from penstock.store.file_store import FileStore
+
+    if isinstance(store, FileStore):
+        store.flush_all_pending()
+    index = store.index
+    last_seq = store.core.committed_seq
+    listed = [block for block in store.query.blocks() if block["live"]]
+    stops = [block["first_seq"] for block in listed[1:]] + [last_seq + 1]
+    blocks = tuple(
+        BlockView(
+            path=store.block_path(block["id"]),
+            block_id=block["id"],
+            base_seq=block["base_seq"],
+            base_time=block["base_time"],
+            salt=block["salt"],
+            start=RECORDS_START,
+            stop=block["size"],
+            first_seq=max(block["first_seq"], index.first_seq),
+            stop_seq=min(stop, block["last_seq"] + 1, last_seq + 1),
+            time_min=block["time_min"],
+            time_max=block["time_max"],
+            subject_filter=store.filters.get(block["id"], b""),
+        )
+        for block, stop in zip(listed, stops, strict=True)
+    )
+    return StreamView(
+        name=store.name,
+        stream_id=store.stream_id,
+        epoch=store.epoch,
+        first_seq=index.first_seq,
+        last_seq=last_seq,
+        messages=index.messages,
+        bytes=index.bytes,
+        blocks=blocks,
+        dead=store.query.deleted(),
+        disk=store.disk,
+    )

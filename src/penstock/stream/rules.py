@@ -41,7 +41,6 @@ from penstock.ttl import parse_digits, parse_ttl
 
 HEADERS_SIZE_MAX = 65535
 RECORD_SIZE_MAX = 32 * 1024 * 1024
-"""146 years. A longer TTL is held for so long, so that time + TTL stays within 63 bits."""
 
 Rollup = Literal["sub", "all"]
 

@@ -1,0 +1,361 @@
+"""Database: a directory of streams in this process. `penstock.open` makes one."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from penstock.db.lock import WriteLock
+from penstock.db.stream import Stream
+from penstock.errors import (
+    BadStreamName,
+    ForkedHandle,
+    NewerFormat,
+    NotAStore,
+    ReadOnlyStore,
+    StoreClosed,
+    StoreError,
+    StreamNotFound,
+)
+from penstock.interfaces import Clock, SystemClock
+from penstock.kernel.disk import Disk
+from penstock.kernel.log import Committer
+from penstock.store.file_store import DURABILITIES, FileStore
+from penstock.store.identity import Identity, mend_identity, read_identity, with_config, write_identity
+from penstock.store.layout import StreamPaths
+from penstock.store.memory_store import MemoryStore
+from penstock.store.migrate import migrate_legacy
+from penstock.store.snapshot import Snapshot
+from penstock.stream.config import StreamConfig, check_create, check_overlap, check_update, make_config
+from penstock.stream.config_json import decode_config, encode_config
+from penstock.stream.stream import StreamRules, limits_of
+
+MARKER = "PENSTOCK"
+MARKER_TEXT = "penstock store, format 1\n"
+DUPLICATE_WINDOW_NS = 120 * 10**9  # the default, unless max_age is shorter
+_BAD = set(" \t\r\n\f.*>/\\")
+
+
+def open_database(
+    path: str | os.PathLike[str],
+    *,
+    durability: str = "disk",
+    read_only: bool = False,
+    account: str = "$G",
+    disk: Disk | None = None,
+    clock: Clock | None = None,
+) -> Database:
+    """Open a directory of streams, making it when it is not there.
+
+    durability: "disk" acknowledges what is synced; "os" what is written, which a killed process leaves intact and a power cut
+    may not; "lazy" at once. One process writes; others open it read-only beside it.
+    """
+    return Database(path, durability=durability, read_only=read_only, account=account, disk=disk, clock=clock)
+
+
+class Database:
+    """A directory of streams. Thread-safe; refuses to work after `close` and in a forked child."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        durability: str = "disk",
+        read_only: bool = False,
+        account: str = "$G",
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if durability not in DURABILITIES:
+            raise ValueError(f"durability {durability!r}: one of {', '.join(DURABILITIES)}")
+        check_name(account, "account")
+        self.path = os.path.abspath(os.fspath(path))
+        self.durability = durability
+        self.is_read_only = read_only
+        self.account = account
+        self.disk = disk or Disk()
+        self.clock = clock or SystemClock()
+        self._lock = threading.RLock()
+        self._streams: dict[str, Stream] = {}
+        self._is_closed = False
+        self._pid = os.getpid()
+        _check_root(self.path, self.disk, read_only)
+        self._write_lock = None if read_only else WriteLock(self.path)
+        self._committer = Committer()
+        self._root = os.path.join(self.path, account)
+        if not read_only:
+            try:
+                _mark_root(self.path, self.disk)
+                if self.disk.mkdir(self._root):
+                    self.disk.sync_folder(self.path)
+            except BaseException:
+                self.close()
+                raise
+        _open_databases.add(self)
+
+    # Streams.
+
+    def stream(self, name: str, **config: Any) -> Stream:
+        """Open a stream, or create it with this configuration (JetStream's names; "7d" and the like for durations).
+
+        With a configuration that differs from the stream's, the stream is updated under JetStream's rules.
+        """
+        with self._lock:
+            self._check()
+            check_name(name, "stream")
+            known = self._streams.get(name)
+            if known is None and self._exists(name):
+                known = self._open_stream(name)
+            if known is None:
+                return self._create_stream(name, config)
+            if config:
+                self._update(known, _merged(known.config, config))
+            return known
+
+    def create_stream(self, config: StreamConfig) -> Stream:
+        """Create a stream from a whole configuration."""
+        with self._lock:
+            self._check()
+            return self._create(check_create(config))
+
+    def update_stream(self, config: StreamConfig) -> Stream:
+        """Give a stream another configuration."""
+        with self._lock:
+            known = self.stream(config.name)
+            self._update(known, config)
+            return known
+
+    def get_stream(self, name: str) -> Stream:
+        """A stream that exists; StreamNotFound otherwise."""
+        with self._lock:
+            self._check()
+            check_name(name, "stream")
+            if name not in self._streams and not self._exists(name):
+                raise StreamNotFound(f"stream {name!r} not found in {self.path}; there are: {', '.join(self.streams()) or 'none'}")
+            return self.stream(name)
+
+    def streams(self) -> list[str]:
+        """The names of the streams, sorted."""
+        with self._lock:
+            self._check()
+            names = set(self._streams)
+            if os.path.isdir(self._root):
+                names.update(name for name in os.listdir(self._root) if self._exists(name))
+            return sorted(names)
+
+    def __iter__(self) -> Iterator[Stream]:
+        return (self.stream(name) for name in self.streams())
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in self.streams()
+
+    def delete_stream(self, name: str) -> None:
+        """Remove a stream and everything in it."""
+        with self._lock:
+            stream = self.get_stream(name)
+            self._refuse_if_read_only()
+            stream._delete()
+            del self._streams[name]
+            paths = self._paths(name)
+            if os.path.isdir(paths.root):
+                for path in (paths.config, paths.config_copy):
+                    if os.path.exists(path):
+                        self.disk.unlink(path)
+                left = os.listdir(paths.root)
+                if left:
+                    raise StoreError(f"{paths.root}: the stream is deleted; files that are not ours remain: {', '.join(left)}")
+                self.disk.rmdir(paths.root)
+                self.disk.sync_folder(self._root)
+
+    def _paths(self, name: str) -> StreamPaths:
+        return StreamPaths(os.path.join(self._root, name))
+
+    def _exists(self, name: str) -> bool:
+        paths = self._paths(name)
+        return any(os.path.exists(path) for path in (paths.config, paths.config_copy))
+
+    def _open_stream(self, name: str) -> Stream:
+        paths = self._paths(name)
+        identity = read_identity(self.disk, paths)
+        config = decode_config(_json(identity.config))
+        if self.is_read_only:
+            store: Snapshot | FileStore = Snapshot(
+                paths.root, identity.stream_id, name=name, limits=limits_of(config), disk=self.disk, clock=self.clock
+            )
+        else:
+            mend_identity(self.disk, paths, identity)
+            store = self._open_store(paths, identity, config)
+        return self._add(Stream(self, identity, StreamRules(config, store)))
+
+    def _open_store(self, paths: StreamPaths, identity: Identity, config: StreamConfig) -> FileStore:
+        store = FileStore(
+            paths.root,
+            identity.stream_id,
+            name=config.name,
+            limits=limits_of(config),
+            durability=self.durability,
+            disk=self.disk,
+            clock=self.clock,
+            committer=self._committer,
+        )
+        if os.path.exists(paths.legacy):
+            try:
+                migrate_legacy(store, paths.legacy)
+            except BaseException:
+                store.abandon()
+                raise
+        return store
+
+    def _create_stream(self, name: str, fields: dict[str, Any]) -> Stream:
+        self._refuse_if_read_only(f"stream {name!r} does not exist, and the store was opened read-only")
+        return self._create(check_create(make_config(name, **fields)))
+
+    def _create(self, config: StreamConfig) -> Stream:
+        check_name(config.name, "stream")
+        self._refuse_if_read_only()
+        check_overlap(config, [stream.config for stream in self if stream.name != config.name])
+        identity = Identity(os.urandom(16), self.clock.now_ns(), _plain(config))
+        if config.storage == "memory":
+            return self._add(Stream(self, identity, StreamRules(config, MemoryStore(config.name, limits_of(config), self.clock))))
+        paths = self._paths(config.name)
+        if self.disk.mkdir(paths.root):
+            self.disk.sync_folder(self._root)
+        write_identity(self.disk, paths, identity)
+        store = self._open_store(paths, identity, config)
+        return self._add(Stream(self, identity, StreamRules(config, store)))
+
+    def _add(self, stream: Stream) -> Stream:
+        self._streams[stream.name] = stream
+        return stream
+
+    def _update(self, stream: Stream, wanted: StreamConfig) -> None:
+        config = check_update(stream.config, wanted)
+        if config == stream.config:
+            return
+        self._refuse_if_read_only()
+        check_overlap(config, [other.config for other in self if other.name != config.name])
+        identity = with_config(stream.identity, _plain(config))
+        if config.storage == "file":
+            write_identity(self.disk, self._paths(config.name), identity)
+        stream._configure(identity, config)
+
+    # Life.
+
+    def close(self) -> None:
+        """Write what is pending, stop the streams in good order, let go of the directory. Twice is harmless."""
+        with self._lock:
+            if self._is_closed or self._pid != os.getpid():
+                return
+            self._is_closed = True
+            _open_databases.discard(self)
+            errors: list[Exception] = []
+            for stream in self._streams.values():
+                try:
+                    stream._close()
+                except StoreError as error:
+                    errors.append(error)
+            self._committer.stop()
+            if self._write_lock is not None:
+                self._write_lock.release()
+            if errors:
+                raise errors[0]
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check(self) -> None:
+        if self._pid != os.getpid():
+            raise ForkedHandle(self.path)
+        if self._is_closed:
+            raise StoreClosed(f"{self.path} is closed")
+
+    def _refuse_if_read_only(self, why: str = "it was opened read-only") -> None:
+        if self.is_read_only:
+            raise ReadOnlyStore(self.path, why)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "read-only" if self.is_read_only else self.durability
+        return f"<penstock.Database {self.path!r} {state}>"
+
+
+_open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+
+
+def close_all() -> None:
+    """At the end of the process: close in good order what the program left open."""
+    for database in list(_open_databases):
+        database.close()
+
+
+def check_name(name: str, what: str) -> None:
+    """An asset name, as JetStream has it, that is also a safe name of a directory."""
+    if not name or len(name.encode("utf-8", "surrogateescape")) > 255 or any(c in _BAD or ord(c) < 32 or ord(c) == 127 for c in name):
+        raise BadStreamName(
+            f"{what} name {name!r}: 1 to 255 bytes without blanks, control characters and . * > / \\"
+        )
+
+
+def _check_root(root: str, disk: Disk, read_only: bool) -> None:
+    """Is `root` a store, or a place where one can be made?"""
+    marker = os.path.join(root, MARKER)
+    if os.path.exists(root) and not os.path.isdir(root):
+        raise NotAStore(root, "it is a file, not a directory")
+    if os.path.exists(marker):
+        text = disk.read_file(marker).decode("ascii", "replace")
+        if text != MARKER_TEXT:
+            version = text.strip().rpartition(" ")[2]
+            if text.startswith("penstock store, format ") and version.isdigit():
+                raise NewerFormat(root, int(version))
+            raise NotAStore(root, f"its {MARKER} file says {text[:40]!r}")
+        return
+    if read_only:
+        raise NotAStore(root, f"there is no {MARKER} file in it" if os.path.isdir(root) else "there is no such directory")
+    if os.path.isdir(root) and any(name not in ("LOCK", "$G") for name in os.listdir(root)):
+        raise NotAStore(root, f"the directory holds other files and no {MARKER} file; choose an empty one")
+    try:
+        if not os.path.isdir(root):
+            os.makedirs(os.path.dirname(root), exist_ok=True)
+            disk.mkdir(root)
+    except PermissionError as error:
+        raise ReadOnlyStore(root, "no permission to make it") from error
+    except OSError as error:
+        raise NotAStore(root, f"it cannot be made: {error.strerror}") from error
+
+
+def _mark_root(root: str, disk: Disk) -> None:
+    marker = os.path.join(root, MARKER)
+    if not os.path.exists(marker):
+        disk.write_file(marker, MARKER_TEXT.encode())
+
+
+def _merged(config: StreamConfig, fields: dict[str, Any]) -> StreamConfig:
+    """A stream's configuration with some fields changed."""
+    fresh = make_config(config.name, **fields)
+    changed = {field: getattr(fresh, field) for field in fields}
+    if "max_age" in fields and "duplicate_window" not in fields:
+        changed["duplicate_window"] = 0  # it follows max_age, where nobody set it
+        if config.duplicate_window not in (DUPLICATE_WINDOW_NS, config.max_age):
+            changed["duplicate_window"] = config.duplicate_window
+    return msgspec.structs.replace(config, **changed)
+
+
+def _plain(config: StreamConfig) -> dict[str, Any]:
+    found = json.loads(encode_config(config))
+    assert isinstance(found, dict)
+    return found
+
+
+def _json(config: dict[str, Any]) -> bytes:
+    return json.dumps(config).encode()

@@ -1,0 +1,70 @@
+"""WriteLock: one writer per store. A second one learns who holds it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import sys
+import time
+
+from penstock.errors import ReadOnlyStore, StoreLocked
+
+
+class WriteLock:
+    """An flock on DIR/LOCK, held until `release` or the end of the process."""
+
+    def __init__(self, root: str) -> None:
+        path = os.path.join(root, "LOCK")
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except PermissionError as error:
+            raise ReadOnlyStore(root, "no permission to write there; read_only=True opens it for reading") from error
+        except OSError as error:
+            raise ReadOnlyStore(root, f"{error.strerror}; read_only=True opens it for reading") from error
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = read_holder(self._fd)
+            os.close(self._fd)
+            raise StoreLocked(root, holder) from error
+        about = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "command": " ".join(sys.argv)[:200] or sys.executable,
+        }
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, json.dumps(about).encode() + b"\n", 0)
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.ftruncate(self._fd, 0)
+            os.close(self._fd)
+            self._fd = -1
+
+
+def read_holder(fd: int) -> dict[str, object]:
+    with contextlib.suppress(ValueError):
+        found = json.loads(os.pread(fd, 4096, 0))
+        if isinstance(found, dict):
+            return found
+    return {}
+
+
+def holder_of(root: str) -> dict[str, object] | None:
+    """Who writes to a store now: None when nobody does."""
+    try:
+        fd = os.open(os.path.join(root, "LOCK"), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return read_holder(fd)
+    else:
+        return None
+    finally:
+        os.close(fd)

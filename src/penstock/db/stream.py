@@ -1,0 +1,450 @@
+"""Stream: the library's face of one stream. Thread-safe: a lock guards the index, and is not held while the disk works."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from penstock.duration import parse_time
+from penstock.errors import (
+    DeniedDelete,
+    DeniedPurge,
+    PublishRefused,
+    StoreClosed,
+)
+from penstock.kernel.batch import Batch
+from penstock.kernel.message import Message
+from penstock.kernel.reader import Reader
+from penstock.kernel.subject import Filters
+from penstock.store.base import Store
+from penstock.store.file_store import FileStore
+from penstock.store.identity import Identity
+from penstock.store.report import Finding
+from penstock.store.snapshot import Snapshot
+from penstock.store.state import SubjectState
+from penstock.store.view import StreamView, view_of
+from penstock.stream.config import StreamConfig
+from penstock.stream.stream import Ack, Acks, StreamRules
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.db.database import Database
+    from penstock.scan import Scan
+
+Headers = Mapping[str, str | Sequence[str]] | bytes | None
+Item = tuple[str | bytes, bytes] | tuple[str | bytes, bytes, Headers]
+Subjects = str | Sequence[str] | None
+When = datetime | str | int | None
+
+CHUNK_MAX = 256  # messages read under one hold of the lock
+POLL_S = 0.01  # how often a reader in another process looks at HEAD
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """What a stream holds."""
+
+    messages: int
+    bytes: int
+    first_seq: int
+    last_seq: int
+    first_time_ns: int
+    last_time_ns: int
+    num_subjects: int
+    num_deleted: int
+    deleted: list[tuple[int, int]]  # inclusive ranges between first and last that hold no message
+    lost: list[tuple[int, int]]  # inclusive ranges that damage took
+    disk_bytes: int
+
+    @property
+    def first_time(self) -> datetime | None:
+        return _datetime(self.first_time_ns)
+
+    @property
+    def last_time(self) -> datetime | None:
+        return _datetime(self.last_time_ns)
+
+
+class Stream:
+    """One stream: publish, read, follow, look things up, delete."""
+
+    def __init__(self, database: Database, identity: Identity, rules: StreamRules) -> None:
+        self._database = database
+        self.identity = identity
+        self._rules = rules
+        self._lock = threading.RLock()
+        self._news = threading.Condition(threading.Lock())
+        self._listeners: list[Callable[[], None]] = []
+
+    # What it is.
+
+    @property
+    def name(self) -> str:
+        return self._rules.config.name
+
+    @property
+    def config(self) -> StreamConfig:
+        return self._rules.config
+
+    @property
+    def store(self) -> Store:
+        """The store below; for tools. It is not thread-safe: `with stream.locked() as store`."""
+        return self._rules.store
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was found damaged, rebuilt or set aside since the stream was opened."""
+        return list(self._rules.store.report.findings)
+
+    @property
+    def created(self) -> datetime:
+        return _EPOCH + timedelta(microseconds=self.identity.created_ns // 1000)
+
+    # In.
+
+    def publish(self, subject: str | bytes, data: bytes = b"", headers: Headers = None) -> Ack:
+        """Store one message; returns when it is safe at the store's durability. Raises the rule that refused it."""
+        batch = Batch.one(subject, data, headers)
+        acks = self._publish(batch)
+        if acks is None:
+            return Ack(self._rules.config.name, batch.seq(0))
+        ack = acks[0]
+        assert ack is not None
+        return ack
+
+    def publish_many(self, messages: Iterable[Item]) -> Acks:
+        """Store many in one commit, judged in order: (subject, data) or (subject, data, headers) each.
+
+        Those refused are named in one PublishRefused, which also holds the acks of the others.
+        """
+        batch = Batch.of(messages)
+        return self._publish(batch) or Acks(self._rules.config.name, batch, {})
+
+    def _publish(self, batch: Batch) -> Acks | None:
+        """Append, commit, tell: None when every message was taken as it is."""
+        rules, core = self._rules, self._rules.store.core
+        with self._lock:
+            refused, duplicates = rules.take(batch)
+            token = core.begin_commit()
+        answer = core.wait()
+        with self._lock:
+            core.end_commit(token, answer)
+            rules.store.after_commit()
+        self._tell()
+        if not refused and not duplicates:
+            return None
+        acks = Acks(rules.config.name, batch, duplicates)
+        if refused:
+            if batch.count == 1:
+                raise refused[0][1]
+            raise PublishRefused(refused, acks, batch.count, batch.subject(refused[0][0]).decode("utf-8", "replace"))
+        return acks
+
+    def _tell(self) -> None:
+        """Wake those who follow."""
+        for listener in self._listeners:
+            listener()
+
+    # Out.
+
+    def get(self, seq: int) -> Message:
+        """The message with a sequence; EndOfStream, MessageDeleted and MessageNotFound tell why there is none."""
+        with self._lock:
+            return self._rules.store.load(seq)
+
+    def last(self, subject: str = ">") -> Message | None:
+        """The newest message of a subject or filter; None when there is none."""
+        with self._lock:
+            return self._rules.store.load_last(_one_filter(subject))
+
+    def read(
+        self,
+        subjects: Subjects = None,
+        *,
+        start_seq: int | None = None,
+        stop_seq: int | None = None,
+        since: When = None,
+        until: When = None,
+    ) -> Iterator[Message]:
+        """The messages there are, in order: from `start_seq` up to, not with, `stop_seq`; stored at or after `since`, before `until`."""
+        filters = _filters(subjects)
+        with self._lock:
+            start, stop = self._span(start_seq, stop_seq, since, until)
+            reader = self._reader(filters, start, stop)
+        return self._chunks(reader)
+
+    def follow(
+        self, subjects: Subjects = None, *, start_seq: int | None = None, since: When = None, timeout: float | None = None
+    ) -> Iterator[Message]:
+        """Messages as they come: new ones only, or from `start_seq` or `since` on. Ends after `timeout` seconds without one."""
+        filters = _filters(subjects)
+        with self._lock:
+            if start_seq is None and since is None:
+                start_seq = self._rules.store.core.committed_seq + 1
+            start, _ = self._span(start_seq, None, since, None)
+        return self._followed(filters, start, timeout)
+
+    def _followed(self, filters: list[str], next_seq: int, timeout: float | None) -> Iterator[Message]:
+        woken = threading.Event()
+        self._listeners.append(woken.set)
+        try:
+            while True:
+                woken.clear()
+                with self._lock:
+                    reader = self._reader(filters, next_seq, 2**63 - 1)
+                count = 0
+                for message in self._chunks(reader):
+                    count += 1
+                    next_seq = message.seq + 1
+                    yield message
+                if count:
+                    continue
+                next_seq = max(next_seq, reader.next_seq)
+                if not self._wait_for_news(woken, timeout):
+                    return
+        finally:
+            self._listeners.remove(woken.set)
+
+    def _wait_for_news(self, woken: threading.Event, timeout: float | None) -> bool:
+        store = self._rules.store
+        if isinstance(store, Snapshot):
+            stop = None if timeout is None else time.monotonic() + timeout
+            while True:
+                with self._lock:
+                    self._check()
+                    if store.refresh():
+                        return True
+                if stop is not None and time.monotonic() >= stop:
+                    return False
+                woken.wait(POLL_S)
+        self._check()
+        return woken.wait(timeout)
+
+    def _reader(self, filters: list[str], start: int, stop: int) -> Reader:
+        store = self._rules.store
+        if isinstance(store, Snapshot):
+            store.refresh()
+        store.expire_if_due()
+        return Reader(store.core, filters, start, stop)
+
+    def _chunks(self, reader: Reader) -> Iterator[Message]:
+        """Messages under short holds of the lock; the first come singly, so that a look at one costs one."""
+        size = 1
+        while True:
+            with self._lock:
+                try:
+                    found = reader.take(size)
+                except FileNotFoundError:
+                    store = self._rules.store
+                    if not isinstance(store, Snapshot):
+                        raise
+                    store.load_all()  # the writer removed the block: ask again by sequence
+                    reader = Reader(store.core, reader.filters, max(reader.next_seq - 1, 1), reader.stop_seq)
+                    continue
+            yield from found
+            if len(found) < size:
+                return
+            size = min(size * 4, CHUNK_MAX)
+
+    def _span(self, start_seq: int | None, stop_seq: int | None, since: When, until: When) -> tuple[int, int]:
+        store = self._rules.store
+        start = 1 if start_seq is None else start_seq
+        stop = 2**63 - 1 if stop_seq is None else stop_seq
+        now = store.clock.now_ns()
+        if since is not None:
+            start = max(start, store.seq_from_time(parse_time(since, now)))
+        if until is not None:
+            stop = min(stop, store.seq_from_time(parse_time(until, now)))
+        return max(start, 1), max(stop, 0)
+
+    # Questions.
+
+    def state(self) -> StreamState:
+        """What the stream holds; what is on its way to the disk is waited for."""
+        with self._lock:
+            store = self._settled()
+            state = store.state()
+        return StreamState(
+            messages=state.messages,
+            bytes=state.bytes,
+            first_seq=state.first_seq,
+            last_seq=state.last_seq,
+            first_time_ns=state.first_time,
+            last_time_ns=state.last_time,
+            num_subjects=state.num_subjects,
+            num_deleted=state.num_deleted,
+            deleted=state.deleted.ranges() if state.deleted is not None else [],
+            lost=state.lost.ranges() if state.lost is not None else [],
+            disk_bytes=state.disk_bytes,
+        )
+
+    def subjects(self, subject: str = ">") -> dict[str, int]:
+        """How many messages each matching subject has, in order of subject."""
+        with self._lock:
+            return self._settled().subjects_totals(_one_filter(subject))
+
+    def subjects_state(self, subject: str = ">") -> dict[str, SubjectState]:
+        """Messages, first and last sequence of each matching subject."""
+        with self._lock:
+            return self._settled().subjects_state(_one_filter(subject))
+
+    def pending(self, start_seq: int, subjects: Subjects = None, *, last_per_subject: bool = False) -> int:
+        """How many messages from a sequence on match."""
+        filters = _filters(subjects)
+        with self._lock:
+            return self._settled().num_pending(start_seq, filters, last_per_subject)
+
+    def seq_at(self, when: When) -> int:
+        """The first sequence stored at or after a time; the next sequence when there is none."""
+        with self._lock:
+            store = self._settled()
+            return store.seq_from_time(parse_time(when, store.clock.now_ns()) if when is not None else 0)
+
+    def _settled(self) -> Store:
+        self._check()
+        store = self._rules.store
+        if isinstance(store, Snapshot):
+            store.refresh()
+        else:
+            store.commit()
+        return store
+
+    # Away.
+
+    def delete(self, seq: int) -> bool:
+        """Delete a message; False when there is none with this sequence."""
+        with self._lock:
+            self._may_delete()
+            return self._rules.store.remove(seq)
+
+    def delete_many(self, seqs: Iterable[int]) -> int:
+        """Delete many messages in one commit: how many there were."""
+        with self._lock:
+            self._may_delete()
+            return self._rules.store.remove_many(seqs)
+
+    def erase(self, seq: int) -> bool:
+        """Delete a message and overwrite its headers and payload on disk, so that no file holds them any more."""
+        with self._lock:
+            self._may_delete()
+            return self._rules.store.erase(seq)
+
+    def purge(self, subject: str = "", *, seq: int = 0, keep: int = 0) -> int:
+        """Delete the messages of a subject or filter (all without one): below `seq`, or all but the newest `keep`. How many."""
+        if subject:
+            _one_filter(subject)
+        if seq < 0 or keep < 0:
+            raise ValueError(f"purge: seq {seq} and keep {keep} are not negative")
+        with self._lock:
+            self._check()
+            if self.config.deny_purge or self.config.sealed:
+                raise DeniedPurge
+            return self._rules.store.purge_ex(subject, seq, keep)
+
+    def _may_delete(self) -> None:
+        self._check()
+        if self.config.deny_delete or self.config.sealed:
+            raise DeniedDelete
+
+    # As a table.
+
+    def view(self) -> StreamView:
+        """The stream's files as of now, for scans."""
+        with self._lock:
+            store = self._settled()
+            if not isinstance(store, FileStore | Snapshot):
+                raise TypeError(f"stream {self.name} is kept in memory: it has no files to scan")
+            return view_of(store)
+
+    def scan(
+        self,
+        subjects: Subjects = None,
+        *,
+        start_seq: int | None = None,
+        stop_seq: int | None = None,
+        since: When = None,
+        until: When = None,
+        **options: Any,
+    ) -> Scan:
+        """Arrow record batches, block by block. Options: columns, headers ("map" or "raw"), batch_rows, threads, on_damage."""
+        from penstock.scan import scan
+
+        now = self._rules.store.clock.now_ns()
+        return scan(
+            self.view(),
+            subjects=_filters(subjects),
+            start_seq=start_seq,
+            stop_seq=stop_seq,
+            since=None if since is None else parse_time(since, now),
+            until=None if until is None else parse_time(until, now),
+            **options,
+        )
+
+    def to_arrow(self, subjects: Subjects = None, **options: Any) -> pa.Table:
+        """The messages as a pyarrow.Table: stream, seq, ts, ts_ns, subject, headers, payload. Options as for `scan`."""
+        import pyarrow as pa
+
+        batches = self.scan(subjects, **options)
+        return pa.Table.from_batches(list(batches), schema=batches.schema)
+
+    # Life.
+
+    def sync(self) -> None:
+        """Write everything through to the disk, whatever the durability."""
+        with self._lock:
+            self._check()
+            store = self._rules.store
+            if isinstance(store, FileStore):
+                store.sync()
+
+    def update(self, **config: Any) -> None:
+        """Change the configuration, under JetStream's rules."""
+        self._database.stream(self.name, **config)
+
+    def _configure(self, identity: Identity, config: StreamConfig) -> None:
+        with self._lock:
+            self.identity = identity
+            self._rules.configure(config)
+
+    def _check(self) -> None:
+        if self._rules.store.core.is_closed:
+            raise StoreClosed(f"stream {self.name} is closed")
+
+    def _close(self) -> None:
+        with self._lock:
+            self._rules.store.stop()  # type: ignore[attr-defined]
+        self._tell()
+
+    def _delete(self) -> None:
+        with self._lock:
+            self._rules.store.delete()  # type: ignore[attr-defined]
+        self._tell()
+
+    def __repr__(self) -> str:
+        return f"<penstock.Stream {self.name} in {os.path.basename(self._database.path)!r}>"
+
+
+def _filters(subjects: Subjects) -> list[str]:
+    """Filters as a list, checked: no filter means everything."""
+    found = [subjects] if isinstance(subjects, str) else list(subjects or ())
+    Filters(found)
+    return found
+
+
+def _one_filter(subject: str) -> str:
+    Filters([subject])
+    return subject
+
+
+def _datetime(ns: int) -> datetime | None:
+    return _EPOCH + timedelta(microseconds=ns // 1000) if ns else None
+
+
+__all__ = ["Ack", "Acks", "Stream", "StreamState"]

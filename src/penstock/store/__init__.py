@@ -1,0 +1,1 @@
+"""Messages kept: blocks, index, recovery, limits. Alone in writing stream files."""

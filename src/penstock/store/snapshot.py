@@ -1,0 +1,214 @@
+"""Snapshot: a stream as a reader in another process sees it, beside a running writer or with none. Writes nothing.
+
+It stops at what HEAD says is committed; `refresh` goes on from there. With no valid HEAD it stops at the last whole record.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from penstock.errors import CorruptBlock, ReadOnlyStore, StoreError
+from penstock.interfaces import Clock, SystemClock
+from penstock.kernel import summary as kernel
+from penstock.kernel.block_scan import scan_block
+from penstock.kernel.core import Core
+from penstock.kernel.disk import Disk
+from penstock.kernel.index import Index
+from penstock.kernel.log import Log
+from penstock.kernel.message import Message
+from penstock.kernel.reader import Query, Reader
+from penstock.store.base import EVERYTHING, NEVER, Store
+from penstock.store.head import Head, decode_head
+from penstock.store.layout import BlockHeader, StreamPaths
+from penstock.store.limits import Limits
+from penstock.store.recovery import BlockOnDisk, Recovery, apply_controls
+from penstock.store.report import Report
+from penstock.store.summary import read_section
+
+DURABLE_OS = 1
+TRIES_MAX = 20  # a writer may remove or roll blocks while we list them
+
+
+class Snapshot(Store):
+    """The committed part of a stream's files at one moment."""
+
+    type = "file"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        stream_id: bytes,
+        *,
+        name: str = "",
+        limits: Limits | None = None,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.paths = StreamPaths(os.fspath(path))
+        self.stream_id = stream_id
+        self.disk = disk or Disk()
+        self.head: Head | None = None
+        super().__init__(
+            name or os.path.basename(self.paths.root), clock or SystemClock(), self._new_core(), limits or Limits()
+        )
+        self.next_due = NEVER  # nothing is expired here: that is the writer's to do
+        self.load_all()
+
+    def _new_core(self) -> Core:
+        core = Core(self, Index(), Log(self.disk, self.paths.blocks, DURABLE_OS, None))
+        core.index.loader = self._load_section
+        return core
+
+    def read_head(self) -> Head | None:
+        """HEAD as it stands; a store that was never written has none."""
+        try:
+            return decode_head(self.disk.read_file(self.paths.head), self.stream_id)
+        except FileNotFoundError:
+            return None
+
+    def load_all(self) -> None:
+        """Read the state anew from the files."""
+        for tries in range(TRIES_MAX):
+            head = self.read_head()
+            core, report = self._new_core(), Report()
+            recovery = Recovery(self.disk, self.paths, self.stream_id, core, report)
+            limit = (head.block_id, head.offset) if head is not None and head.block_id else None
+            try:
+                found = recovery.run(limit)
+            except FileNotFoundError:
+                if tries == TRIES_MAX - 1:
+                    raise
+                continue  # the writer removed a block meanwhile
+            break
+        self.core, self.query, self.report, self.head = core, Query(core), report, head
+        self.headers: dict[int, BlockHeader] = {block.header.block_id: block.header for block in found.blocks}
+        self.filters = {block.header.block_id: block.subject_filter for block in found.blocks if block.subject_filter}
+        self.skips, self.lost = found.skips, found.lost
+        self.lost.update(found.newly_lost)
+        self.epoch = head.epoch if head is not None else found.epoch
+        kernel.set_last_time(core, found.last_time)
+        if head is not None:
+            # What lies beyond the committed position was not acknowledged.
+            kernel.set_ends(core.index, core.index.floor, max(head.committed_seq, found.last_seq))
+        core.log.start_at(core.index.last_seq)
+
+    def refresh(self) -> bool:
+        """Go on to what is committed now; True when there is anything new."""
+        head = self.read_head()
+        if head is None or (self.head is not None and head.counter == self.head.counter):
+            return False
+        old = self.head
+        if old is not None and old.block_id == head.block_id and old.epoch == head.epoch and old.offset <= head.offset:
+            self._extend(old, head)
+        else:
+            self.load_all()
+        return True
+
+    def _extend(self, old: Head, head: Head) -> None:
+        """Add the records between two positions of the last block."""
+        index, header = self.index, self.headers.get(head.block_id)
+        if header is None:
+            self.load_all()
+            return
+        path = self.block_path(head.block_id)
+        fd = self.disk.open(path)
+        try:
+            data = bytes(old.offset) + self.disk.read(fd, head.offset - old.offset, old.offset)
+        finally:
+            self.disk.close(fd)
+        scan = scan_block(
+            data,
+            min(old.offset, len(data)),
+            len(data),
+            base_seq=header.base_seq,
+            base_time=header.base_time,
+            salt=header.salt,
+            seq_min=header.first_seq,
+        )
+        counted = kernel.row_count(index, head.block_id)
+        kernel.fill_from_scan(index, head.block_id, scan, data)
+        kernel.set_size(self.core, head.block_id, len(data))
+        kernel.count_rest(index, head.block_id, counted, *kernel.dead_and_live(index, head.block_id, counted))
+        controls = b"".join(data[at : at + size] for at, size in scan.control_spans())
+        block = BlockOnDisk(path, header, len(data), controls=controls)
+        floor, gone, _ = apply_controls([block], self.skips, self.lost, index, index.floor)
+        last_seq = max(head.committed_seq, index.last_seq)
+        kernel.set_ends(index, index.floor, last_seq)
+        kernel.raise_floor(index, floor)
+        for first, last in gone.ranges():
+            kernel.kill_range(index, first, last + 1)
+        kernel.set_ends(index, max(floor, 1), last_seq)
+        kernel.forget_changes(index)
+        self.core.log.start_at(last_seq)
+        self.head = head
+
+    def read(self, filters: Sequence[str] = EVERYTHING, start_seq: int = 1, stop_seq: int = 2**63 - 1) -> Iterator[Message]:
+        """The live messages, as of the last refresh; a block that the writer removed meanwhile is asked for again."""
+        reader = Reader(self.core, filters, start_seq, stop_seq)
+        while True:
+            try:
+                yield from reader
+                return
+            except FileNotFoundError:
+                next_seq = reader.next_seq - 1
+                self.load_all()
+                reader = Reader(self.core, filters, next_seq, stop_seq)
+
+    def damaged_record(self, block_id: int, offset: int, seq: int) -> None:
+        raise CorruptBlock(self.block_path(block_id), offset, f"message {seq}: the checksum differs")
+
+    def _load_section(self, block_id: int, which: int) -> bytes:
+        header = self.headers[block_id]
+        try:
+            data = read_section(self.disk, self.paths.summary(block_id, header.generation), which, header.salt)
+        except FileNotFoundError:
+            data = None
+        if data is None:
+            facts = next(block for block in self.query.blocks() if block["id"] == block_id)
+            data = kernel.rows_from_bytes(
+                self.index, block_id, self.disk.read_file(self.block_path(block_id)), facts["size"], which
+            )
+        return data
+
+    def block_path(self, block_id: int) -> str:
+        header = self.headers.get(block_id)
+        return self.paths.block(block_id, header.generation if header else 1)
+
+    def _refuse(self) -> StoreError:
+        return ReadOnlyStore(self.paths.root)
+
+    def new_block(self, first_seq: int, time: int) -> tuple[int, bytes, bytes, int]:
+        raise self._refuse()
+
+    def append(self, batch: object, start: int = 0, stop: int | None = None) -> int:
+        raise self._refuse()
+
+    def remove(self, seq: int, reason: int = 0) -> bool:
+        raise self._refuse()
+
+    def remove_many(self, seqs: object, reason: int = 0) -> int:
+        raise self._refuse()
+
+    def erase(self, seq: int) -> bool:
+        raise self._refuse()
+
+    def purge_ex(self, subject: str = "", seq: int = 0, keep: int = 0) -> int:
+        raise self._refuse()
+
+    def compact(self, seq: int, reason: int = 0) -> int:
+        raise self._refuse()
+
+    def skip(self, count: int = 1) -> int:
+        raise self._refuse()
+
+    def truncate(self, seq: int) -> None:
+        raise self._refuse()
+
+    def stop(self) -> None:
+        if not self.core.is_closed:
+            self.core.is_closed = True
+            self.core.close_files()
+
+
+__all__ = ["Snapshot"]

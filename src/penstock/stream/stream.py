@@ -1,0 +1,226 @@
+"""Stream: a store under a stream's rules. What is captured, what is a duplicate, what a header asks for. Behaviours S1.
+
+Plain messages pass as runs of a batch; Python sees a single message only where a header asks for a rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+from penstock.errors import (
+    ApiError,
+    BadSubject,
+    HeadersTooLarge,
+    MaxBytesExceeded,
+    MaxMsgsExceeded,
+    MaxMsgsPerSubjectExceeded,
+    MessageTooLarge,
+    RecordTooLarge,
+    StreamSealed,
+    SubjectNotInStream,
+)
+from penstock.headers import find
+from penstock.kernel.batch import Batch
+from penstock.kernel.constants import REASONS
+from penstock.store.base import NEVER, Store
+from penstock.store.file_store import FileStore
+from penstock.store.limits import Limits
+from penstock.store.recovery import hash_id
+from penstock.stream.config import StreamConfig, block_size
+from penstock.stream.dedupe import DedupeWindow
+from penstock.stream.rules import judge
+from penstock.ttl import TTL_NEVER
+
+ROLLUP = REASONS.index("rollup")
+# By the statuses of kernel/batch.pxd.
+BAD_SUBJECT, NO_MATCH = 1, 2
+REFUSALS: dict[int, type[ApiError]] = {
+    3: MessageTooLarge,
+    4: HeadersTooLarge,
+    5: MaxMsgsExceeded,
+    6: MaxBytesExceeded,
+    7: MaxMsgsPerSubjectExceeded,
+    9: RecordTooLarge,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """A stored message: in which stream, under which sequence; `duplicate` when it was there already."""
+
+    stream: str
+    seq: int
+    duplicate: bool = False
+
+
+class Acks(Sequence[Ack | None]):
+    """The acks of a batch, made when looked at; None where a message was refused."""
+
+    __slots__ = ("_batch", "_duplicates", "_stream")
+
+    def __init__(self, stream: str, batch: Batch, duplicates: dict[int, int]) -> None:
+        self._stream, self._batch, self._duplicates = stream, batch, duplicates
+
+    def __len__(self) -> int:
+        return self._batch.count
+
+    @overload
+    def __getitem__(self, index: int) -> Ack | None: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Ack | None]: ...
+    def __getitem__(self, index: int | slice) -> Ack | None | list[Ack | None]:
+        if isinstance(index, slice):
+            return [self[n] for n in range(*index.indices(len(self)))]
+        if index < 0:
+            index += len(self)
+        if not 0 <= index < len(self):
+            raise IndexError(f"ack {index} of {len(self)}")
+        if index in self._duplicates:
+            return Ack(self._stream, self._duplicates[index], True)
+        if self._batch.status(index):
+            return None
+        return Ack(self._stream, self._batch.seq(index))
+
+    def __iter__(self) -> Iterator[Ack | None]:
+        return (self[n] for n in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} acks of {self._stream}>"
+
+
+def limits_of(config: StreamConfig) -> Limits:
+    """What the store needs to know of a configuration."""
+    return Limits(
+        subjects=tuple(config.subjects or ()),
+        block_size=block_size(config),
+        max_msgs=config.max_msgs,
+        max_bytes=config.max_bytes,
+        max_age_ns=config.max_age,
+        max_msgs_per_subject=config.max_msgs_per_subject,
+        max_msg_size=config.max_msg_size,
+        discard_new=config.discard == "new",
+        discard_new_per_subject=config.discard_new_per_subject,
+        first_seq=max(config.first_seq, 1),
+    )
+
+
+class StreamRules:
+    """A stream's messages and its memory of ids. Not thread-safe: its owner holds a lock."""
+
+    def __init__(self, config: StreamConfig, store: Store) -> None:
+        self.config = config
+        self.store = store
+        self.dedupe = DedupeWindow(config.duplicate_window)
+        self._last_id: str | None = None  # not known yet
+        store.on_rollback.append(self._rolled_back)
+        if isinstance(store, FileStore) and config.duplicate_window:
+            now = store.clock.now_ns()
+            for seq, time, hashed in store.recent_ids(now - config.duplicate_window):
+                self.dedupe.add(hashed, seq, time)
+
+    def configure(self, config: StreamConfig) -> None:
+        self.config = config
+        self.store.configure(limits_of(config))
+        self.dedupe.window_ns = config.duplicate_window
+        self.store.enforce_limits()
+
+    def _rolled_back(self, seq: int) -> None:
+        self.dedupe.forget_above(seq)
+        self._last_id = None
+
+    # What the rules ask.
+
+    @property
+    def last_seq(self) -> int:
+        return self.store.index.last_seq
+
+    def last_msg_id(self) -> str:
+        if self._last_id is None:
+            seq = self.store.query.prev_seq((), self.last_seq)
+            raw = self.store.load(seq).raw_headers if seq else None
+            found = find(raw, b"Nats-Msg-Id") if raw else None
+            self._last_id = (found or b"").decode("utf-8", "surrogateescape")
+        return self._last_id
+
+    def last_seq_of(self, subject_filter: bytes) -> int:
+        return self.store.query.last_seq([subject_filter])
+
+    def find_duplicate(self, msg_id: bytes) -> int | None:
+        return self.dedupe.lookup(hash_id(msg_id), self.store.clock.now_ns())
+
+    # Taking messages.
+
+    def take(self, batch: Batch) -> tuple[list[tuple[int, ApiError]], dict[int, int]]:
+        """Append a batch in order, without a commit: what was refused, and which were duplicates of which sequence."""
+        if self.config.sealed:
+            for index in range(batch.count):
+                batch.refuse(index)
+            return [(index, StreamSealed()) for index in range(batch.count)], {}
+        if not batch.has_rules:
+            taken = self.store.append(batch)
+            if taken:
+                self._last_id = ""
+            return ([] if taken == batch.count else self._refusals(batch, 0, batch.count)), {}
+        refused: list[tuple[int, ApiError]] = []
+        duplicates: dict[int, int] = {}
+        start = 0
+        while start < batch.count:
+            stop = batch.next_rule(start)
+            if stop > start:
+                if self.store.append(batch, start, stop) < stop - start:
+                    refused += self._refusals(batch, start, stop)
+                self._last_id = ""
+                start = stop
+                continue
+            self._take_one(batch, start, refused, duplicates)
+            start += 1
+        return refused, duplicates
+
+    def _take_one(
+        self, batch: Batch, at: int, refused: list[tuple[int, ApiError]], duplicates: dict[int, int]
+    ) -> None:
+        """One message whose headers may ask for something."""
+        subject, headers = batch.subject(at), batch.headers(at) or b""
+        try:
+            verdict = judge(self, subject, headers, batch.payload_size(at))
+        except ApiError as error:
+            batch.refuse(at)
+            refused.append((at, error))
+            return
+        if verdict.duplicate_seq is not None:
+            batch.refuse(at)
+            duplicates[at] = verdict.duplicate_seq
+            return
+        if verdict.headers != headers:
+            batch.set_headers(at, verdict.headers)
+        batch.mark(at, verdict.ttl_ns != 0, verdict.msg_id is not None, verdict.rollup is not None)
+        if not self.store.append(batch, at, at + 1):
+            refused += self._refusals(batch, at, at + 1)
+            return
+        seq, time = batch.seq(at), self.store.core.last_time
+        msg_id = verdict.msg_id
+        self._last_id = (msg_id or b"").decode("utf-8", "surrogateescape")
+        if msg_id is not None or verdict.ttl_ns:
+            hashed = hash_id(msg_id) if msg_id is not None else None
+            expiry = NEVER if verdict.ttl_ns == TTL_NEVER else time + verdict.ttl_ns if verdict.ttl_ns else 0
+            self.store.note_mark(seq, time, hashed, expiry)
+            if hashed is not None:
+                self.dedupe.add(hashed, seq, time)
+        if verdict.rollup == "sub":
+            self.store.core.delete_matching([subject], 1, seq, 0, 2**63 - 1, ROLLUP, time)
+        elif verdict.rollup == "all":
+            self.store.core.set_floor(seq, ROLLUP, time)
+
+    def _refusals(self, batch: Batch, start: int, stop: int) -> list[tuple[int, ApiError]]:
+        found: list[tuple[int, ApiError]] = []
+        for index, status in batch.refused(start, stop):
+            subject = batch.subject(index).decode("utf-8", "backslashreplace")
+            if status == BAD_SUBJECT:
+                found.append((index, BadSubject(subject)))
+            elif status == NO_MATCH:
+                found.append((index, SubjectNotInStream(subject, self.config.name, self.config.subjects or ())))
+            else:
+                found.append((index, REFUSALS[status]()))
+        return found
