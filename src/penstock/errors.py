@@ -127,7 +127,9 @@ class BadSubject(BadRequest):
     """A subject that no message can have: blanks, empty tokens, wildcards."""
 
     def __init__(self, subject: str) -> None:
-        super().__init__(f"subject {subject!r}: a subject is one or more tokens without blanks or wildcards, split by dots")
+        super().__init__(
+            f"subject {subject!r}: a subject is one or more tokens without blanks or wildcards, split by dots"
+        )
 
 
 class SubjectNotInStream(BadRequest):

@@ -1,7 +1,10 @@
-"""What the crash campaigns share: scenarios, a model of what must be there after each step, and the check of a store against it.
+"""What the crash campaigns share: scenarios, a model of what must be there after each step, and the check of a
+store against it.
 
-A Driver runs a store and notes after each acknowledged step what it holds. An image that a crash left is judged by a window of those
-states: from the last one that must have survived (how far back depends on the durability and on whether the power was cut) to
+A Driver runs a store and notes after each acknowledged step what it holds. An image that a crash left is judged by
+a window of those
+states: from the last one that must have survived (how far back depends on the durability and on whether the power
+was cut) to
 the step that was under way. What every state of the window has must be there; what none of them has must not.
 """
 
@@ -14,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import patch
 
 from penstock.errors import EndOfStream, MessageDeleted, MessageNotFound
 from penstock.kernel.batch import Batch
@@ -206,7 +210,8 @@ class Driver:
         assert self.store is not None
         seq = self.last_seq - self.rng.randrange(min(self.last_seq, 30) + 1)
         self.store.truncate(seq)
-        self.note(f"truncate {seq}", {one: self.live[one] for one in self.live if one <= seq}, seq, safety=SYNCED)
+        live = {one: self.live[one] for one in self.live if one <= seq}
+        self.note(f"truncate {seq}", live, seq, safety=SYNCED if seq < self.last_seq else self.usual)
 
     def flush(self) -> None:
         assert self.store is not None
@@ -349,9 +354,22 @@ def open_store(
 
 
 @contextmanager
-def opened(path: Path, durability: str, limits: Limits) -> Iterator[FileStore]:
+def booted(is_new: bool) -> Iterator[None]:
+    """Pretend that the machine has started again, as it has after a power cut."""
+    boot_id = bytes(15) + b"\1"
+    if not is_new:
+        yield
+        return
+    with patch("penstock.store.recovery.boot_id", lambda: boot_id), patch("penstock.store.file_store.boot_id",
+    lambda: boot_id):
+        yield
+
+
+@contextmanager
+def opened(path: Path, durability: str, limits: Limits, is_new_boot: bool = False) -> Iterator[FileStore]:
     """A store on a plain disk, let go in the end however that comes."""
-    store = open_store(path, durability, limits)
+    with booted(is_new_boot):
+        store = open_store(path, durability, limits)
     try:
         yield store
     finally:

@@ -14,6 +14,7 @@ from crash_cases import (
     SCENARIOS,
     Driver,
     Window,
+    booted,
     campaign_size,
     check_goes_on,
     check_window,
@@ -58,7 +59,7 @@ def check_epoch(driver: Driver, mark: int | None, epoch: int) -> None:
 
 def check_image(driver: Driver, image: CrashImage) -> None:
     window = window_at(driver.states, image.mark, driver.durability, image.is_power_cut)
-    with opened(image.path / "stream", driver.durability, driver.limits) as store:
+    with opened(image.path / "stream", driver.durability, driver.limits, image.is_power_cut) as store:
         live = check_window(store, window)
         check_epoch(driver, image.mark, store.epoch)
         check_goes_on(image.path / "stream", driver.durability, driver.limits, store, live)
@@ -96,7 +97,8 @@ def test_a_crash_of_the_recovery_keeps_it_too(room: Path, name: str, durability:
         window = window_at(driver.states, image.mark, durability, image.is_power_cut)
         second = CrashDisk(image.path)
         try:
-            store = open_store(image.path / "stream", durability, driver.limits, second)
+            with booted(image.is_power_cut):
+                store = open_store(image.path / "stream", durability, driver.limits, second)
             try:
                 served = contents(store)
                 second.mark((served, store.epoch))
@@ -107,7 +109,7 @@ def test_a_crash_of_the_recovery_keeps_it_too(room: Path, name: str, durability:
             raise
         for again in crash_images(second, _made(room / f"twice{number}"), count=4, seed=seed + number):
             try:
-                with opened(again.path / "stream", durability, driver.limits) as store:
+                with opened(again.path / "stream", durability, driver.limits, again.is_power_cut) as store:
                     live = check_window(store, window)
                     check_epoch(driver, image.mark, store.epoch)
                     if again.mark is not None:

@@ -304,7 +304,8 @@ class Machine:
     def some_seq(self) -> int:
         rng, model = self.random, self.model
         if model.messages and rng.random() < 0.7:
-            return rng.choice(list(model.messages)) if rng.random() < 0.8 else rng.choice([model.first_seq, max(model.messages)])
+            return rng.choice(list(model.messages)) if rng.random() < 0.8 else rng.choice([model.first_seq,
+            max(model.messages)])
         return rng.randrange(max(model.first_seq - 5, 0), model.last_seq + 5)
 
     def remove(self) -> None:
@@ -393,6 +394,7 @@ class Machine:
             model.last_seq,
         )
         assert found.num_subjects == len(model.by_subject)
+        assert not self.store.lost, [str(one) for one in self.store.report.findings]
         assert found.num_deleted == model.last_seq + 1 - model.first_seq - len(model.messages)
 
     def compare_all(self) -> None:

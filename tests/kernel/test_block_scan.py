@@ -115,7 +115,8 @@ def test_zeros_between_records_are_one_damaged_range(kernel: ModuleType) -> None
 
 @both_halves
 def test_a_payload_that_looks_like_a_record_is_never_taken_for_one(kernel: ModuleType) -> None:
-    """Another block's record, this block's own record from further back, or one from beyond its end, inside a damaged message."""
+    """Another block's record, this block's own record from further back, or one from beyond its end, inside a
+    damaged message."""
     foreign = encode_message(13, 5, b"evil", None, b"", base_seq=10, base_time=1000, salt=BASE["salt"] ^ 1)
     falling = encode_message(11, 5, b"evil", None, b"", **BASE)
     beyond = encode_message(99, 5, b"evil", None, b"", **BASE)

@@ -89,7 +89,8 @@ def sealed(body: bytes, salt: int) -> bytes:
 @both_halves
 @given(record=records())
 @settings(max_examples=25, deadline=None)
-def test_every_truncation_is_found_and_names_the_place(kernel: ModuleType, record: tuple[bytes, dict[str, int]]) -> None:
+def test_every_truncation_is_found_and_names_the_place(kernel: ModuleType, record: tuple[bytes, dict[str, int]]) ->
+None:
     data, base = record
     for size in range(len(data)):
         with pytest.raises(kernel.RecordError, match=r"^byte 0: "):

@@ -54,7 +54,8 @@ def open_database(
 ) -> Database:
     """Open a directory of streams, making it when it is not there.
 
-    durability: "disk" acknowledges what is synced; "os" what is written, which a killed process leaves intact and a power cut
+    durability: "disk" acknowledges what is synced; "os" what is written, which a killed process leaves intact and
+    a power cut
     may not; "lazy" at once. One process writes; others open it read-only beside it.
     """
     return Database(path, durability=durability, read_only=read_only, account=account, disk=disk, clock=clock)
@@ -138,7 +139,9 @@ class Database:
             self._check()
             check_name(name, "stream")
             if name not in self._streams and not self._exists(name):
-                raise StreamNotFound(f"stream {name!r} not found in {self.path}; there are: {', '.join(self.streams()) or 'none'}")
+                raise StreamNotFound(
+                    f"stream {name!r} not found in {self.path}; there are: {', '.join(self.streams()) or 'none'}"
+                )
             return self.stream(name)
 
     def streams(self) -> list[str]:
@@ -170,7 +173,9 @@ class Database:
                         self.disk.unlink(path)
                 left = os.listdir(paths.root)
                 if left:
-                    raise StoreError(f"{paths.root}: the stream is deleted; files that are not ours remain: {', '.join(left)}")
+                    raise StoreError(
+                        f"{paths.root}: the stream is deleted; files that are not ours remain: {', '.join(left)}"
+                    )
                 self.disk.rmdir(paths.root)
                 self.disk.sync_folder(self._root)
 
@@ -223,7 +228,9 @@ class Database:
         check_overlap(config, [stream.config for stream in self if stream.name != config.name])
         identity = Identity(os.urandom(16), self.clock.now_ns(), _plain(config))
         if config.storage == "memory":
-            return self._add(Stream(self, identity, StreamRules(config, MemoryStore(config.name, limits_of(config), self.clock))))
+            return self._add(
+                Stream(self, identity, StreamRules(config, MemoryStore(config.name, limits_of(config), self.clock)))
+            )
         paths = self._paths(config.name)
         if self.disk.mkdir(paths.root):
             self.disk.sync_folder(self._root)
@@ -301,10 +308,12 @@ def close_all() -> None:
 
 def check_name(name: str, what: str) -> None:
     """An asset name, as JetStream has it, that is also a safe name of a directory."""
-    if not name or len(name.encode("utf-8", "surrogateescape")) > 255 or any(c in _BAD or ord(c) < 32 or ord(c) == 127 for c in name):
-        raise BadStreamName(
-            f"{what} name {name!r}: 1 to 255 bytes without blanks, control characters and . * > / \\"
-        )
+    if (
+        not name
+        or len(name.encode("utf-8", "surrogateescape")) > 255
+        or any(c in _BAD or ord(c) < 32 or ord(c) == 127 for c in name)
+    ):
+        raise BadStreamName(f"{what} name {name!r}: 1 to 255 bytes without blanks, control characters and . * > / \\")
 
 
 def _check_root(root: str, disk: Disk, read_only: bool) -> None:
@@ -321,7 +330,9 @@ def _check_root(root: str, disk: Disk, read_only: bool) -> None:
             raise NotAStore(root, f"its {MARKER} file says {text[:40]!r}")
         return
     if read_only:
-        raise NotAStore(root, f"there is no {MARKER} file in it" if os.path.isdir(root) else "there is no such directory")
+        raise NotAStore(
+            root, f"there is no {MARKER} file in it" if os.path.isdir(root) else "there is no such directory"
+        )
     if os.path.isdir(root) and any(name not in ("LOCK", "$G") for name in os.listdir(root)):
         raise NotAStore(root, f"the directory holds other files and no {MARKER} file; choose an empty one")
     try:

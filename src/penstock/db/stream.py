@@ -1,4 +1,5 @@
-"""Stream: the library's face of one stream. Thread-safe: a lock guards the index, and is not held while the disk works."""
+"""Stream: the library's face of one stream. Thread-safe: a lock guards the index, and is not held while the disk
+works."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from penstock.duration import parse_time
@@ -44,7 +45,7 @@ When = datetime | str | int | None
 
 CHUNK_MAX = 256  # messages read under one hold of the lock
 POLL_S = 0.01  # how often a reader in another process looks at HEAD
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,8 @@ class Stream:
         since: When = None,
         until: When = None,
     ) -> Iterator[Message]:
-        """The messages there are, in order: from `start_seq` up to, not with, `stop_seq`; stored at or after `since`, before `until`."""
+        """The messages there are, in order: from `start_seq` up to, not with, `stop_seq`; stored at or after
+        `since`, before `until`."""
         filters = _filters(subjects)
         with self._lock:
             start, stop = self._span(start_seq, stop_seq, since, until)
@@ -181,9 +183,15 @@ class Stream:
         return self._chunks(reader)
 
     def follow(
-        self, subjects: Subjects = None, *, start_seq: int | None = None, since: When = None, timeout: float | None = None
+        self,
+        subjects: Subjects = None,
+        *,
+        start_seq: int | None = None,
+        since: When = None,
+        timeout: float | None = None,
     ) -> Iterator[Message]:
-        """Messages as they come: new ones only, or from `start_seq` or `since` on. Ends after `timeout` seconds without one."""
+        """Messages as they come: new ones only, or from `start_seq` or `since` on. Ends after `timeout` seconds
+        without one."""
         filters = _filters(subjects)
         with self._lock:
             if start_seq is None and since is None:
@@ -337,7 +345,8 @@ class Stream:
             return self._rules.store.erase(seq)
 
     def purge(self, subject: str = "", *, seq: int = 0, keep: int = 0) -> int:
-        """Delete the messages of a subject or filter (all without one): below `seq`, or all but the newest `keep`. How many."""
+        """Delete the messages of a subject or filter (all without one): below `seq`, or all but the newest `keep`.
+        How many."""
         if subject:
             _one_filter(subject)
         if seq < 0 or keep < 0:
@@ -373,7 +382,8 @@ class Stream:
         until: When = None,
         **options: Any,
     ) -> Scan:
-        """Arrow record batches, block by block. Options: columns, headers ("map" or "raw"), batch_rows, threads, on_damage."""
+        """Arrow record batches, block by block. Options: columns, headers ("map" or "raw"), batch_rows, threads,
+        on_damage."""
         from penstock.scan import scan
 
         now = self._rules.store.clock.now_ns()

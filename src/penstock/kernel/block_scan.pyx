@@ -78,6 +78,8 @@ cdef class BlockScan:
                 # A control record may speak of the next block's first sequence: it names the next one to be given out.
                 if record.seq > seq_stop or (record.seq == seq_stop and record.kind <= KIND_SKIP):
                     break
+                if record.kind == KIND_SKIP and record.value > seq_stop - record.seq:
+                    break                  # it reaches beyond
                 if record.kind == KIND_MESSAGE:
                     if self.count == self.capacity:
                         grown = <ScanRow*>realloc(self.rows, (self.capacity * 2 + 1024) * sizeof(ScanRow))

@@ -348,7 +348,7 @@ cdef class Index:
             self.ghosts[self.ghost_count] = number
             self.ghost_count += 1
             return 0
-        if self.firsts[number] & ~STALE <= seq:
+        if self.firsts[number] & ~STALE == seq:
             self.firsts[number] = (seq + 1) | STALE
         if self.lasts[number] == seq:
             self.lasts[number] = (seq - 1) | STALE

@@ -187,6 +187,7 @@ cdef class Log:
         pthread_mutex_unlock(self.lock)
 
     cdef int fail(self, int code, const char* op, const char* path) noexcept nogil:
+        cdef uint64_t one = 1
         pthread_mutex_lock(self.lock)
         self.fail_errno = -code
         self.fail_op = op
@@ -194,6 +195,8 @@ cdef class Log:
         self.fail_path = strdup(path)
         pthread_cond_broadcast(self.moved)
         pthread_mutex_unlock(self.lock)
+        if self.notify_fd >= 0:
+            c_write(self.notify_fd, &one, 8)
         return code
 
     cdef int flush(self, bint sync) noexcept nogil:
@@ -463,6 +466,15 @@ cdef class Log:
 
     def clear_failure(self):
         self.fail_errno = 0
+
+    @property
+    def is_owing(self):
+        """Bytes that were promised may not have reached the disk: a sync of them failed."""
+        return self.needs_rewrite
+
+    @property
+    def has_uncommitted(self):
+        return self.committed() != self.appended
 
     def attach(self):
         if self.committer is not None:

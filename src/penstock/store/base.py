@@ -1,6 +1,7 @@
 """Store: the interface of every store, and all of it that does not touch files. Behaviours F2, F3, F6, F7.
 
-A message goes in by `append` and is safe after `commit` (or when `committed_position` has passed what `submit` returned); everything
+A message goes in by `append` and is safe after `commit` (or when `committed_position` has passed what `submit`
+returned); everything
 else here is made of those, of the index and of the reader. FileStore and MemoryStore say where the blocks are.
 """
 
@@ -71,7 +72,8 @@ class Store:
     # In.
 
     def append(self, batch: Batch, start: int = 0, stop: int | None = None) -> int:
-        """Append batch[start:stop] without waiting; each message gets its sequence or its status. How many were taken."""
+        """Append batch[start:stop] without waiting; each message gets its sequence or its status. How many were
+        taken."""
         now = self.clock.now_ns()
         if now >= self.next_due:
             self.expire(now)
@@ -143,7 +145,9 @@ class Store:
             raise MessageDeleted(seq)
         raise MessageNotFound(seq)
 
-    def read(self, filters: Sequence[str] = EVERYTHING, start_seq: int = 1, stop_seq: int = 2**63 - 1) -> Iterator[Message]:
+    def read(
+        self, filters: Sequence[str] = EVERYTHING, start_seq: int = 1, stop_seq: int = 2**63 - 1
+    ) -> Iterator[Message]:
         """The live messages in [start_seq, stop_seq) that match, up to what is committed."""
         self.expire_if_due()
         return Reader(self.core, filters, start_seq, stop_seq)
@@ -339,6 +343,9 @@ class Store:
 
     # What the compiled core asks of us.
 
+    def retry(self) -> None:
+        """Deal with a commit that failed, before the next append."""
+
     def refuse_forked(self) -> None:
         raise ForkedHandle(f"stream {self.name}")
 
@@ -379,7 +386,8 @@ class Store:
         self.next_due = 0
 
     def enforce_limits(self) -> None:
-        """Bring the stream within its limits: after a change of them, or a crash between a publish and its delete record."""
+        """Bring the stream within its limits: after a change of them, or a crash between a publish and its delete
+        record."""
         now = self.clock.now_ns()
         self.core.append(Batch(), 0, 0, now)
         if self.limits.max_msgs_per_subject > 0:

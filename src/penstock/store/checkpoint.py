@@ -30,7 +30,7 @@ class BlockRow:
     base_seq: int
     salt: int
     size: int
-    bytes: int
+    message_bytes: int
     live_bytes: int
     target_low: int
     target_high: int
@@ -56,7 +56,7 @@ class Checkpoint:
     first_time: int
     last_time: int
     messages: int
-    bytes: int
+    message_bytes: int
     numbering: int
     floor: int
     blocks: list[BlockRow] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Checkpoint:
                 b.base_seq,
                 b.salt,
                 b.size,
-                b.bytes,
+                b.message_bytes,
                 b.live_bytes,
                 b.target_low,
                 b.target_high,
@@ -94,7 +94,8 @@ class Checkpoint:
             filters += b.subject_filter
         expiries = b"".join(_EXPIRY.pack(*one) for one in self.expiries)
         skips = b"".join(
-            _COUNT.pack(len(ranges)) + b"".join(_SPAN.pack(*one) for one in ranges) for ranges in (self.skips, self.lost)
+            _COUNT.pack(len(ranges)) + b"".join(_SPAN.pack(*one) for one in ranges)
+            for ranges in (self.skips, self.lost)
         )
         spans, body = bytearray(), bytearray()
         for section in (rows, dead, self.subjects, expiries, filters, skips):
@@ -113,7 +114,7 @@ class Checkpoint:
                 self.first_time,
                 self.last_time,
                 self.messages,
-                self.bytes,
+                self.message_bytes,
                 self.numbering,
                 self.floor,
             )
@@ -141,14 +142,10 @@ def decode_checkpoint(data: bytes) -> Checkpoint | None:
     for fields in _BLOCK.iter_unpack(rows):
         *numbers, dead_size, filter_size = fields
         numbers[1] &= ~DENSE
-        found.blocks.append(
-            BlockRow(
-                *numbers,
-                is_dense=bool(fields[1] & DENSE),
-                dead=bytes(dead[dead_at : dead_at + dead_size]),
-                subject_filter=bytes(filters[filter_at : filter_at + filter_size]),
-            )
-        )
+        is_dense = bool(fields[1] & DENSE)
+        dead_rows = bytes(dead[dead_at : dead_at + dead_size])
+        subject_filter = bytes(filters[filter_at : filter_at + filter_size])
+        found.blocks.append(BlockRow(*numbers, is_dense, dead_rows, subject_filter))
         dead_at += dead_size
         filter_at += filter_size
     found.subjects = bytes(subjects)

@@ -9,6 +9,8 @@ import errno
 import json
 import os
 from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
 
 from penstock.errors import CorruptBlock, DiskFull, ReadOnlyStore, StoreError, WriteFailed
 from penstock.interfaces import Clock, SystemClock
@@ -93,7 +95,7 @@ class FileStore(Store):
         if os.path.exists(self.paths.truncate):
             self._cut_files()
         else:
-            self.pending_cut: tuple[int, int, SeqSet] | None = None
+            self.pending_cut: tuple[int, int, int, SeqSet] | None = None
         self._recover(limits)
 
     def _recover(self, limits: Limits) -> None:
@@ -112,7 +114,7 @@ class FileStore(Store):
         self.numbering = found.numbering or int.from_bytes(os.urandom(8), "little") | 1
         is_clean = found.is_clean
         cut = self.pending_cut
-        self.epoch = max(found.epoch, cut[1] if cut else 0) + (0 if is_clean or cut else 1)
+        self.epoch = max(found.epoch, cut[2] if cut else 0) + (0 if is_clean or cut else 1)
         kernel.set_last_time(self.core, found.last_time)
         self._tidy(found)
         self.core.log.open_head(
@@ -120,7 +122,8 @@ class FileStore(Store):
         )
         self._adopt_last(found, is_clean)
         self.core.log.start_at(self.index.last_seq)
-        # Before anything is acknowledged: a HEAD that still said "stopped" after a power cut would hide that this writer was there.
+        # Before anything is acknowledged: a HEAD that still said "stopped" after a power cut would hide that this
+        # writer was there.
         self.core.log.publish_head(*kernel.last_position(self.core), False)
         self.core.log.sync_head()
         if found.head is None:
@@ -152,9 +155,7 @@ class FileStore(Store):
             self._set_aside(path)
         for block in found.blocks[:-1]:
             if block.scan is not None:
-                self._write_summary(
-                    block.header.block_id, block.controls, block.marks, block.scan.damaged()
-                )
+                self._write_summary(block.header.block_id, block.controls, block.marks, block.scan.damaged())
         for block in found.blocks:
             block.data = b"" if block is not found.blocks[-1] else block.data
 
@@ -168,7 +169,8 @@ class FileStore(Store):
         self.disk.sync_folder(os.path.dirname(path))
 
     def _adopt_last(self, found: Recovered, is_clean: bool) -> None:
-        """Go on in the last block after a clean stop; after an unclean one seal it as it is, synced before it is served."""
+        """Go on in the last block after a clean stop; after an unclean one seal it as it is, synced before it is
+        served."""
         if not found.blocks:
             return
         last = found.blocks[-1]
@@ -180,11 +182,12 @@ class FileStore(Store):
             kernel.continue_block(self.core, last.data[: last.size], capacity, last.scan.control_spans())
             self.marks = list(last.marks)
         else:
-            fd = self.disk.open(last.path, "w")
-            try:
-                self.disk.sync(fd)
-            finally:
-                self.disk.close(fd)
+            for path in [block.path for block in found.blocks if not block.is_synced]:
+                fd = self.disk.open(path, "w")
+                try:
+                    self.disk.sync(fd)
+                finally:
+                    self.disk.close(fd)
             self.disk.sync_folder(self.paths.blocks)
             self._write_summary(block_id, last.controls, last.marks, last.scan.damaged())
         last.data = b""
@@ -237,9 +240,7 @@ class FileStore(Store):
         self.marks = []
         forget_block_memory(self.core)
 
-    def _write_summary(
-        self, block_id: int, controls: bytes, marks: list[Mark], damage: list[tuple[int, int]]
-    ) -> None:
+    def _write_summary(self, block_id: int, controls: bytes, marks: list[Mark], damage: list[tuple[int, int]]) -> None:
         index = self.index
         facts = next(block for block in reversed(self.query.blocks()) if block["id"] == block_id)
         names, subject_filter = kernel.names_of(index, block_id)
@@ -300,7 +301,8 @@ class FileStore(Store):
         self.after_commit()
 
     def after_commit(self) -> None:
-        """Housekeeping that a commit makes possible: dead blocks go, images of sealed blocks too, a checkpoint when it is due."""
+        """Housekeeping that a commit makes possible: dead blocks go, images of sealed blocks too, a checkpoint
+        when it is due."""
         if self.index.emptied:
             self._retire()
         elif self.retiring:
@@ -361,13 +363,12 @@ class FileStore(Store):
             self.report.add("clean-up", self.paths.root, f"left for the next open: {error}")
 
     def retry(self) -> None:
-        """Before the next append after a failure: roll back what was submitted, or write again what was promised."""
-        if self.durability == "disk":
+        """Before the next append after a failure: forget what was not committed, write again what was promised."""
+        error, log = self._failure(), self.core.log
+        if self.durability != "lazy" and log.has_uncommitted:
             self._roll_back()
-            return
-        error = self._failure()
-        self.core.log.clear_failure()
-        if self.core.sync() < 0:
+        log.clear_failure()
+        if (log.is_owing or self.durability == "lazy") and self.core.sync() < 0:
             raise self._failure() from error
 
     def flush_all_pending(self) -> None:
@@ -389,17 +390,16 @@ class FileStore(Store):
         planned = {block_id for _, ids in self.retiring for block_id in ids}
         dead = set(kernel.dead_blocks(self.core)) - planned
         waiting = any(block["live"] == 0 and block["is_sealed"] and block["id"] not in dead for block in blocks[:-1])
-        keep = [block for block in blocks if block["id"] not in dead]
-        doomed = [
-            block
-            for block in blocks
-            if block["id"] in dead
-            and not any(
+        doomed: list[dict[str, Any]] = []
+        keep: list[
+            dict[str, int]
+        ] = []  # on disk for longer: their rows must not come back, so what tells of them stays
+        for block in blocks:
+            tells = any(
                 other["first_seq"] <= block["target_high"] and other["last_seq"] >= block["target_low"]
                 for other in keep
-                if other["id"] < block["id"] and other["live"]
             )
-        ]
+            (doomed if block["id"] in dead and not tells else keep).append(block)
         if waiting:
             self.index.emptied = True  # a dead block's own bytes are still on their way: look again
         if not doomed:
@@ -408,7 +408,7 @@ class FileStore(Store):
         left = [block for block in blocks if block["id"] not in ids]
         holes = [
             (before["last_seq"] + 1, after["first_seq"])
-            for before, after in zip(left, left[1:], strict=False)
+            for before, after in pairwise(left)
             if before["last_seq"] + 1 < after["first_seq"]
         ]
         if holes:
@@ -434,7 +434,8 @@ class FileStore(Store):
     # Erase.
 
     def erase(self, seq: int) -> bool:
-        """Delete one message and overwrite its headers and payload on disk: first the record that says so, then the bytes."""
+        """Delete one message and overwrite its headers and payload on disk: first the record that says so, then
+        the bytes."""
         if not 0 < seq < 2**63:
             return False
         self.expire_if_due()
@@ -481,7 +482,7 @@ class FileStore(Store):
                     base_seq=block["base_seq"],
                     salt=block["salt"],
                     size=block["size"],
-                    bytes=block["bytes"],
+                    message_bytes=block["bytes"],
                     live_bytes=block["live_bytes"],
                     target_low=block["target_low"],
                     target_high=block["target_high"],
@@ -508,7 +509,7 @@ class FileStore(Store):
             first_time=0,
             last_time=self.core.last_time,
             messages=index.messages,
-            bytes=index.bytes,
+            message_bytes=index.bytes,
             numbering=self.numbering,
             floor=index.floor,
             blocks=rows,
@@ -573,7 +574,8 @@ class FileStore(Store):
             if os.path.exists(path):
                 yield path
 
-    # Truncate: the one operation that takes sequences back. It is written down first and finished by the next open if need be.
+    # Truncate: the one operation that takes sequences back. It is written down first and finished by the next open
+    # if need be.
 
     def truncate(self, seq: int) -> None:
         """Delete everything above `seq`; the next sequence follows it. 0 begins anew. The epoch rises."""
@@ -586,7 +588,7 @@ class FileStore(Store):
         for first, last in self.query.deleted().ranges():
             if first <= seq:
                 dead.add_range(first, min(last, seq))
-        floor = min(self.index.floor, seq + 1)
+        floor = min(max(self.index.floor, self.index.first_seq), seq + 1)
         body = json.dumps({"seq": seq, "floor": floor, "epoch": self.epoch + 1, "dead": dead.encode().hex()}).encode()
         self.disk.write_file(self.paths.truncate, body + b"\n%016x\n" % xxh64_of(body))
         self.core.log.detach()
@@ -628,11 +630,14 @@ class FileStore(Store):
                 self.disk.unlink(summary)
         self.disk.sync_folder(self.paths.blocks)
         self.disk.sync_folder(self.paths.root)
-        self.pending_cut = plan["floor"], plan["epoch"], SeqSet.decode(bytes.fromhex(plan["dead"]))
+        self.pending_cut = seq, plan["floor"], plan["epoch"], SeqSet.decode(bytes.fromhex(plan["dead"]))
 
-    def _finish_cut(self, cut: tuple[int, int, SeqSet], now: int) -> None:
+    def _finish_cut(self, cut: tuple[int, int, int, SeqSet], now: int) -> None:
         """Write again the control records that stood in the part that was cut off, then forget the plan."""
-        floor, _, dead = cut
+        seq, floor, _, dead = cut
+        if seq > self.index.last_seq:
+            # The last sequences that stay were deleted, and no record of them is left.
+            self.core.skip(self.index.last_seq + 1, seq - self.index.last_seq, COMPACT, now)
         if floor > self.index.floor and floor <= self.index.last_seq + 1:
             self.core.set_floor(floor, COMPACT, now)
         left: list[tuple[int, int]] = []
@@ -656,7 +661,9 @@ class FileStore(Store):
     def recent_ids(self, since_ns: int) -> list[tuple[int, int, bytes]]:
         """(seq, time, hash) of the message ids stored since a time, for the dedupe window."""
         found = {
-            seq: (time, hashed) for seq, time, hashed, _ in self.recovered_marks if hashed is not None and time >= since_ns
+            seq: (time, hashed)
+            for seq, time, hashed, _ in self.recovered_marks
+            if hashed is not None and time >= since_ns
         }
         for block in reversed(self.query.blocks()):
             if not block["rows"] or not block["is_sealed"]:

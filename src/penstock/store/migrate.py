@@ -1,7 +1,9 @@
 """Migration of the first generation: `messages.jsonl` becomes blocks. Behaviours F11.
 
-One JSON object per line, keys in either case: Sequence, Subject, PayloadBase64, TimestampUtc, and optionally HeadersBase64 or an
-object Headers. A line that does not parse is set aside with its number; sequences may have gaps. The file is removed only once the
+One JSON object per line, keys in either case: Sequence, Subject, PayloadBase64, TimestampUtc, and optionally
+HeadersBase64 or an
+object Headers. A line that does not parse is set aside with its number; sequences may have gaps. The file is
+removed only once the
 blocks are safe.
 """
 
@@ -94,7 +96,9 @@ def read_lines(path: str, migration: Migration, aside: list[bytes]) -> Iterator[
                     raise ValueError(f"sequence {message.seq} after {last_seq}")
             except ValueError as error:
                 migration.bad_lines += 1
-                aside.append(b"line %d: %s\n" % (number, str(error).encode("utf-8", "replace")) + line.rstrip(b"\n") + b"\n")
+                aside.append(
+                    b"line %d: %s\n" % (number, str(error).encode("utf-8", "replace")) + line.rstrip(b"\n") + b"\n"
+                )
                 continue
             last_seq = message.seq
             yield message
@@ -139,7 +143,9 @@ def migrate_legacy(store: FileStore, path: str) -> Migration:
         migration.set_aside = f"{path}.damaged"
         store.disk.write_file(migration.set_aside, b"".join(aside))
         store.report.add(
-            "set aside", path, f"{migration.bad_lines} lines do not parse: they are in {os.path.basename(migration.set_aside)}"
+            "set aside",
+            path,
+            f"{migration.bad_lines} lines do not parse: they are in {os.path.basename(migration.set_aside)}",
         )
     store.disk.unlink(path)
     store.disk.sync_folder(os.path.dirname(path))

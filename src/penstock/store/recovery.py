@@ -1,7 +1,9 @@
 """Recovery: from the files of a stream to its index. Rules: docs/format.md, and ARCHITECTURE.md ("Opening").
 
-The order is: what blocks are there; the checkpoint, if it fits them; summaries of the blocks after it; a scan of the last block and of
-those without a summary; then the control records, which only ever take away. Nothing here writes; what should be written is
+The order is: what blocks are there; the checkpoint, if it fits them; summaries of the blocks after it; a scan of
+the last block and of
+those without a summary; then the control records, which only ever take away. Nothing here writes; what should be
+written is
 collected for the store.
 """
 
@@ -25,7 +27,7 @@ from penstock.kernel.seq_set import SeqSet
 from penstock.kernel.xxh64 import xxh64_of
 from penstock.store.checkpoint import Checkpoint, decode_checkpoint
 from penstock.store.head import Head, decode_head
-from penstock.store.layout import BlockHeader, StreamPaths, decode_front, parse_block_name
+from penstock.store.layout import BlockHeader, StreamPaths, boot_id, decode_front, parse_block_name
 from penstock.store.report import Report, format_ranges
 from penstock.store.summary import CONTROLS, FILTER, NAMES, Summary, decode_summary
 from penstock.ttl import TTL_NEVER, parse_ttl
@@ -49,6 +51,7 @@ class BlockOnDisk:
     controls: bytes = b""
     subject_filter: bytes = b""
     erased: list[int] = field(default_factory=list)
+    is_synced: bool = False  # for certain: all of it was on disk when its writer went on
     marks: list[tuple[int, int, bytes | None, int]] = field(default_factory=list)  # seq, time, id hash, expiry or 0
 
 
@@ -101,7 +104,11 @@ class Recovery:
         self.empty: list[str] = []
         self.leftovers: list[str] = []
         self.highest_id = 0
-        self.headers: dict[int, BlockHeader] = {}  # of the blocks that are in the index: its arrays may be asked for at once
+        self.is_stopped = False
+        self.trusted_seq = self.synced_seq = 0
+        self.headers: dict[
+            int, BlockHeader
+        ] = {}  # of the blocks that are in the index: its arrays may be asked for at once
 
     # What is there.
 
@@ -162,7 +169,9 @@ class Recovery:
         for block in blocks:
             if kept and block.header.first_seq < kept[-1].header.first_seq:
                 self.set_aside.append(block.path)
-                self.report.add("set aside", block.path, "it begins below the block before it: set aside", size=block.size)
+                self.report.add(
+                    "set aside", block.path, "it begins below the block before it: set aside", size=block.size
+                )
                 continue
             kept.append(block)
         return kept
@@ -188,8 +197,23 @@ class Recovery:
         except FileNotFoundError:
             return None
 
+    def judge_head(self, head: Head | None, blocks: list[BlockOnDisk]) -> None:
+        """Was the stream stopped in good order, and up to where do the blocks hold what their writer wrote?
+
+        After a power cut a summary may be there and the end of its block not. In the same boot the system still
+        has every write.
+        """
+        if head is None:
+            return
+        last = (blocks[-1].header.block_id, blocks[-1].size) if blocks else (0, 0)
+        self.is_stopped = head.is_stopped and (head.block_id, head.offset) == last
+        self.synced_seq = SEQ_STOP if self.is_stopped else head.synced_seq
+        is_same_boot = head.boot_id == boot_id() != bytes(16)
+        self.trusted_seq = SEQ_STOP if is_same_boot else self.synced_seq
+
     def read_checkpoint(self) -> Checkpoint | None:
-        """The checkpoint, when it holds; whether it fits the blocks is another question: what it knew is evidence anyway."""
+        """The checkpoint, when it holds; whether it fits the blocks is another question: what it knew is evidence
+        anyway."""
         try:
             found = decode_checkpoint(self.disk.read_file(self.paths.checkpoint))
         except FileNotFoundError:
@@ -270,6 +294,7 @@ class Recovery:
         if limit is not None:
             blocks = [block for block in blocks if block.header.block_id <= limit[0]]
         head = self.read_head()
+        self.judge_head(head, blocks)
         evidence = self.read_checkpoint()
         checkpoint = evidence if evidence is not None and self.fits(evidence, blocks) else None
         if evidence is not None and checkpoint is None:
@@ -281,7 +306,7 @@ class Recovery:
                 kernel.load_subjects(index, checkpoint.subjects, 0)
             except ValueError as error:
                 raise CorruptBlock(self.paths.checkpoint, 0, f"{error}; remove the file, it will be rebuilt") from error
-            kernel.set_bytes(index, checkpoint.bytes)
+            kernel.set_bytes(index, checkpoint.message_bytes)
         last_listed = max(listed, default=0)
         # Summaries first: they carry the numbers of subjects, which a scan would otherwise give out anew.
         for at, block in enumerate(blocks):
@@ -298,10 +323,12 @@ class Recovery:
             is_last = at + 1 == len(blocks)
             if row is not None and block_id != last_listed:
                 block.size = row.size
+                block.is_synced = True
                 block.subject_filter = row.subject_filter
                 self.place(block)
                 kernel.fill_from_summary(
-                    index, block_id, row.rows, row.seq_base, row.is_dense, row.bytes, row.time_min, row.time_max,
+                    index, block_id, row.rows, row.seq_base, row.is_dense, row.message_bytes, row.time_min,
+                    row.time_max,
                     row.last_checksum,
                 )  # fmt: skip
                 kernel.load_dead(index, block_id, row.dead, row.live, row.live_bytes)
@@ -334,7 +361,8 @@ class Recovery:
         if summary.header.salt != block.header.salt or summary.data_size > block.size:
             self.report.add("rebuilt", block.path, "the summary is stale: rebuilt from the block")
             return None
-        if numbering and summary.numbering != numbering:
+        block.is_synced = summary.last_seq < self.synced_seq
+        if summary.last_seq >= self.trusted_seq or (numbering and summary.numbering != numbering):
             return None
         if not kernel.check_names(self.core.index, summary.section(NAMES)):
             return None
@@ -386,7 +414,8 @@ class Recovery:
             last_seq = max(last_seq, evidence.last_seq)
         if head is not None:
             last_seq = max(last_seq, head.committed_seq, head.assigned_seq)
-        kernel.set_ends(index, 0, max(last_seq, data_last))
+        # What a checkpoint counts is above its floor already.
+        kernel.set_ends(index, checkpoint.floor if checkpoint else 0, max(last_seq, data_last))
         kernel.raise_floor(index, floor)
         for first, last in gone.ranges():
             kernel.kill_range(index, first, last + 1)
@@ -400,7 +429,7 @@ class Recovery:
                 if expiry:
                     expiries[seq] = expiry
         times = [kernel_time for kernel_time in kernel.time_bounds(index) if kernel_time is not None]
-        is_clean = head is not None and head.is_stopped and not newly_lost and last_seq == data_last
+        is_clean = self.is_stopped and not newly_lost and last_seq == data_last
         epoch = max([head.epoch if head else 0, checkpoint.epoch if checkpoint else 0, evidence.epoch if evidence else 0]
                     + [block.header.epoch for block in blocks])  # fmt: skip
         return Recovered(
@@ -437,7 +466,9 @@ class Recovery:
     ) -> SeqSet:
         """Sequences that were given out, of which no record tells what became of them."""
         holes = SeqSet()
-        expected = floor
+        expected = (
+            max(floor, checkpoint.last_seq + 1) if checkpoint else floor
+        )  # the checkpoint tells what is lost below
         for _block_id, first_seq, block_last in ends:
             if first_seq > expected:
                 holes.add_range(expected, first_seq - 1)
@@ -451,7 +482,12 @@ class Recovery:
         if evidence is not None and checkpoint is None and blocks:
             # Blocks that the stale checkpoint knew to hold something, before the first that is left.
             for row in evidence.blocks:
-                if row.live and row.last_seq < blocks[0].header.first_seq and not gone and row.last_seq >= evidence.floor:
+                if (
+                    row.live
+                    and row.last_seq < blocks[0].header.first_seq
+                    and not gone
+                    and row.last_seq >= evidence.floor
+                ):
                     holes.add_range(max(row.first_seq, evidence.floor), row.last_seq)
         if committed > data_last:
             holes.add_range(max(data_last + 1, floor), committed)
@@ -533,9 +569,7 @@ def decode_controls(block: BlockOnDisk) -> list[dict[str, Any]]:
     """A block's control records, decoded."""
     header, at, found = block.header, 0, []
     while at < len(block.controls):
-        record = decode(
-            block.controls, at, base_seq=header.base_seq, base_time=header.base_time, salt=header.salt
-        )
+        record = decode(block.controls, at, base_seq=header.base_seq, base_time=header.base_time, salt=header.salt)
         found.append(record)
         at = record["stop"]
     return found

@@ -1,6 +1,7 @@
 """Snapshot: a stream as a reader in another process sees it, beside a running writer or with none. Writes nothing.
 
-It stops at what HEAD says is committed; `refresh` goes on from there. With no valid HEAD it stops at the last whole record.
+It stops at what HEAD says is committed; `refresh` goes on from there. With no valid HEAD it stops at the last
+whole record.
 """
 
 from __future__ import annotations
@@ -143,7 +144,9 @@ class Snapshot(Store):
         self.core.log.start_at(last_seq)
         self.head = head
 
-    def read(self, filters: Sequence[str] = EVERYTHING, start_seq: int = 1, stop_seq: int = 2**63 - 1) -> Iterator[Message]:
+    def read(
+        self, filters: Sequence[str] = EVERYTHING, start_seq: int = 1, stop_seq: int = 2**63 - 1
+    ) -> Iterator[Message]:
         """The live messages, as of the last refresh; a block that the writer removed meanwhile is asked for again."""
         reader = Reader(self.core, filters, start_seq, stop_seq)
         while True:

@@ -1,4 +1,5 @@
-"""Summary: what a sealed block holds, so that opening and filtering need not read it. Layout: docs/format.md, "Summary"."""
+"""Summary: what a sealed block holds, so that opening and filtering need not read it. Layout: docs/format.md,
+"Summary"."""
 
 from __future__ import annotations
 
@@ -111,7 +112,10 @@ def decode_summary(data: bytes, path: str) -> Summary | None:
         return None
     fields = _FIXED.unpack_from(data)
     header = decode_header(fields[1][:HEADER_SIZE], path)
-    if header is None or xxh64_of(memoryview(data)[:-8], header.salt) != struct.unpack_from("<Q", data, len(data) - 8)[0]:
+    if (
+        header is None
+        or xxh64_of(memoryview(data)[:-8], header.salt) != struct.unpack_from("<Q", data, len(data) - 8)[0]
+    ):
         return None
     spans = tuple(_RANGE.iter_unpack(data[_FIXED.size : _FIXED.size + 16 * SUMMARY_SECTIONS]))
     if any(offset + size > len(data) - 16 for offset, size in spans):

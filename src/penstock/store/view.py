@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from penstock.kernel.constants import RECORDS_START
 from penstock.kernel.disk import Disk
 from penstock.kernel.seq_set import SeqSet
+from penstock.store.file_store import FileStore
+from penstock.store.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,6 @@ class StreamView:
 
 def view_of(store: FileStore | Snapshot) -> StreamView:
     """The stream as it is now. A store that is open for writing writes out what it has first."""
-    from penstock.store.file_store import FileStore
-
     if isinstance(store, FileStore):
         store.flush_all_pending()
     index = store.index

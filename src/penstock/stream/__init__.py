@@ -3,6 +3,15 @@
 Nothing here touches a disk or a clock: time comes in as an argument, the store is above this layer's rules.
 """
 
+from penstock.duration import (
+    duration_ns,
+    format_duration,
+    format_time,
+    parse_duration,
+    parse_go_duration,
+    parse_time,
+)
+from penstock.headers import Headers
 from penstock.stream.config import (
     ConsumerLimits,
     Placement,
@@ -17,15 +26,6 @@ from penstock.stream.config import (
 )
 from penstock.stream.config_json import decode_config, decode_request, encode_config, to_dict
 from penstock.stream.dedupe import DedupeWindow
-from penstock.duration import (
-    duration_ns,
-    format_duration,
-    format_time,
-    parse_duration,
-    parse_go_duration,
-    parse_time,
-)
-from penstock.headers import Headers
 from penstock.stream.rules import PublishView, Verdict, judge
 
 __all__ = [

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import msgspec
 
+from penstock.duration import duration_ns
 from penstock.errors import (
     BadStreamName,
     FeatureMissing,
@@ -23,7 +24,6 @@ from penstock.errors import (
     quote,
 )
 from penstock.kernel.subject import covers, is_literal_filter, is_valid_filter, overlap
-from penstock.duration import duration_ns
 
 NAME_SIZE_MAX = 255
 DESCRIPTION_SIZE_MAX = 4096

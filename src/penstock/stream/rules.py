@@ -34,9 +34,9 @@ from penstock.errors import (
     WrongLastMsgId,
     WrongLastSequence,
 )
+from penstock.headers import remove, strip_status
 from penstock.kernel.subject import is_valid_subject
 from penstock.stream.config import StreamConfig
-from penstock.headers import remove, strip_status
 from penstock.ttl import parse_digits, parse_ttl
 
 HEADERS_SIZE_MAX = 65535

@@ -70,7 +70,7 @@ class Acks(Sequence[Ack | None]):
     def __getitem__(self, index: int) -> Ack | None: ...
     @overload
     def __getitem__(self, index: slice) -> list[Ack | None]: ...
-    def __getitem__(self, index: int | slice) -> Ack | None | list[Ack | None]:
+    def __getitem__(self, index: int | slice) -> Ack | list[Ack | None] | None:
         if isinstance(index, slice):
             return [self[n] for n in range(*index.indices(len(self)))]
         if index < 0:
@@ -178,9 +178,7 @@ class StreamRules:
             start += 1
         return refused, duplicates
 
-    def _take_one(
-        self, batch: Batch, at: int, refused: list[tuple[int, ApiError]], duplicates: dict[int, int]
-    ) -> None:
+    def _take_one(self, batch: Batch, at: int, refused: list[tuple[int, ApiError]], duplicates: dict[int, int]) -> None:
         """One message whose headers may ask for something."""
         subject, headers = batch.subject(at), batch.headers(at) or b""
         try:

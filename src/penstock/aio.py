@@ -1,0 +1,336 @@
+"""The async face: the same names as `penstock`, for an event loop.
+
+    import penstock.aio
+    async with penstock.aio.open("data") as db:
+        orders = await db.stream("ORDERS", subjects=["orders.>"])
+        ack = await orders.publish("orders.eu.42", b"...")
+        async for msg in orders.follow("orders.>"): ...
+
+A publish appends at once and waits for the commit threads without blocking the loop: publishes that wait at the
+same time share one
+sync. Long work (purges, listings, tables) runs in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from penstock.db import database, stream
+from penstock.db.stream import Ack, Acks, Headers, Item, StreamState, Subjects, When
+from penstock.errors import PublishRefused, StoreError
+from penstock.interfaces import Clock
+from penstock.kernel.batch import Batch
+from penstock.kernel.disk import Disk
+from penstock.kernel.message import Message
+from penstock.store.snapshot import Snapshot
+from penstock.store.state import SubjectState
+from penstock.stream.config import StreamConfig
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+log = logging.getLogger("penstock")
+_CHUNK = 64  # messages between two turns of the loop
+
+
+def open(
+    path: str | os.PathLike[str],
+    *,
+    durability: str = "disk",
+    read_only: bool = False,
+    account: str = "$G",
+    disk: Disk | None = None,
+    clock: Clock | None = None,
+) -> Database:
+    """As `penstock.open`; used as `async with`."""
+    return Database(
+        lambda: database.Database(
+            path, durability=durability, read_only=read_only, account=account, disk=disk, clock=clock
+        )
+    )
+
+
+class Database:
+    """A directory of streams on an event loop."""
+
+    def __init__(self, opener: Callable[[], database.Database]) -> None:
+        self._opener = opener
+        self._sync: database.Database | None = None
+        self._streams: dict[str, Stream] = {}
+
+    async def __aenter__(self) -> Database:
+        self._sync = await asyncio.to_thread(self._opener)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def _db(self) -> database.Database:
+        if self._sync is None:
+            raise RuntimeError("use it as `async with penstock.aio.open(...) as db`")
+        return self._sync
+
+    async def stream(self, name: str, **config: Any) -> Stream:
+        """Open a stream, or create it."""
+        found = await asyncio.to_thread(lambda: self._db.stream(name, **config))
+        if name not in self._streams:
+            self._streams[name] = Stream(found)
+        return self._streams[name]
+
+    async def get_stream(self, name: str) -> Stream:
+        """A stream that exists."""
+        await asyncio.to_thread(self._db.get_stream, name)
+        return await self.stream(name)
+
+    async def streams(self) -> list[str]:
+        return await asyncio.to_thread(self._db.streams)
+
+    async def delete_stream(self, name: str) -> None:
+        known = self._streams.pop(name, None)
+        if known is not None:
+            known._detach()
+        await asyncio.to_thread(self._db.delete_stream, name)
+
+    async def close(self) -> None:
+        for one in self._streams.values():
+            one._detach()
+        self._streams.clear()
+        if self._sync is not None:
+            await asyncio.to_thread(self._sync.close)
+
+
+class Stream:
+    """One stream on an event loop. Use it on the loop that opened it."""
+
+    def __init__(self, sync: stream.Stream) -> None:
+        self._sync = sync
+        self._core = sync.store.core
+        self._loop = asyncio.get_running_loop()
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._news: set[asyncio.Event] = set()
+        self._event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._core.log.set_notify(self._event_fd)
+        self._loop.add_reader(self._event_fd, self._committed)
+        sync._listeners.append(self._told)
+
+    @property
+    def name(self) -> str:
+        return self._sync.name
+
+    @property
+    def config(self) -> StreamConfig:
+        return self._sync.config
+
+    @property
+    def sync_stream(self) -> stream.Stream:
+        """The same stream's sync face."""
+        return self._sync
+
+    # Commits.
+
+    def _committed(self) -> None:
+        """A commit thread says that something moved: wake those whose position is reached, or lost."""
+        try:
+            os.eventfd_read(self._event_fd)
+        except BlockingIOError:
+            return
+        self._settle()
+
+    def _settle(self) -> None:
+        store = self._sync.store
+        if self._core.log.failure() is not None:
+            with self._sync._lock:
+                try:
+                    store.retry()
+                except StoreError as error:
+                    log.warning("stream %s: %s", self.name, error)  # the next publish is refused with it
+        position = store.committed_position
+        still: list[tuple[int, asyncio.Future[None]]] = []
+        for wanted, future in self._waiters:
+            if future.done():
+                continue
+            if wanted > position:
+                still.append((wanted, future))
+                continue
+            try:
+                store.check_position(wanted)
+            except Exception as error:  # noqa: BLE001 - it is handed to the one who waits
+                future.set_exception(error)
+            else:
+                future.set_result(None)
+        self._waiters = still
+        with self._sync._lock:
+            self._core.settle()
+            store.after_commit()
+        self._wake()
+
+    def _told(self) -> None:
+        """A sync publish in another thread was committed."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        for event in self._news:
+            event.set()
+
+    async def _wait(self, position: int) -> None:
+        store = self._sync.store
+        if self._core.log.failure() is None and store.committed_position >= position:
+            store.check_position(position)
+            with self._sync._lock:
+                self._core.settle()
+                store.after_commit()
+            self._sync._tell()
+            return
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append((position, future))
+        await future
+        self._sync._tell()
+
+    # In.
+
+    async def publish(self, subject: str | bytes, data: bytes = b"", headers: Headers = None) -> Ack:
+        """Store one message; returns when it is safe at the store's durability."""
+        acks = await self._publish(Batch.one(subject, data, headers))
+        ack = acks[0]
+        assert ack is not None
+        return ack
+
+    async def publish_many(self, messages: Iterable[Item]) -> Acks:
+        """Store many in one commit, judged in order; as the sync face's."""
+        return await self._publish(Batch.of(messages))
+
+    async def _publish(self, batch: Batch) -> Acks:
+        rules = self._sync._rules
+        with self._sync._lock:
+            refused, duplicates = rules.take(batch)
+            position = rules.store.submit()
+        await self._wait(position)
+        acks = Acks(rules.config.name, batch, duplicates)
+        if refused:
+            if batch.count == 1:
+                raise refused[0][1]
+            raise PublishRefused(refused, acks, batch.count, batch.subject(refused[0][0]).decode("utf-8", "replace"))
+        return acks
+
+    # Out.
+
+    async def get(self, seq: int) -> Message:
+        return self._sync.get(seq)
+
+    async def last(self, subject: str = ">") -> Message | None:
+        return self._sync.last(subject)
+
+    async def read(
+        self,
+        subjects: Subjects = None,
+        *,
+        start_seq: int | None = None,
+        stop_seq: int | None = None,
+        since: When = None,
+        until: When = None,
+    ) -> AsyncIterator[Message]:
+        """The messages there are, in order."""
+        found = self._sync.read(subjects, start_seq=start_seq, stop_seq=stop_seq, since=since, until=until)
+        for count, message in enumerate(found, 1):
+            yield message
+            if count % _CHUNK == 0:
+                await asyncio.sleep(0)
+
+    async def follow(
+        self,
+        subjects: Subjects = None,
+        *,
+        start_seq: int | None = None,
+        since: When = None,
+        timeout: float | None = None,
+    ) -> AsyncIterator[Message]:
+        """Messages as they come; ends after `timeout` seconds without one."""
+        store = self._sync.store
+        if start_seq is None and since is None:
+            start_seq = store.core.committed_seq + 1
+        news = asyncio.Event()
+        self._news.add(news)
+        try:
+            while True:
+                news.clear()
+                count = 0
+                async for message in self.read(subjects, start_seq=start_seq, since=since):
+                    count += 1
+                    start_seq, since = message.seq + 1, None
+                    yield message
+                if count:
+                    continue
+                try:
+                    async with asyncio.timeout(timeout):
+                        await self._next_news(news)
+                except TimeoutError:
+                    return
+        finally:
+            self._news.discard(news)
+
+    async def _next_news(self, news: asyncio.Event) -> None:
+        store = self._sync.store
+        if not isinstance(store, Snapshot):
+            await news.wait()
+            return
+        while not store.refresh():
+            await asyncio.sleep(stream.POLL_S)
+
+    # Questions, and away: in a thread, as they may be long.
+
+    async def state(self) -> StreamState:
+        return await asyncio.to_thread(self._sync.state)
+
+    async def subjects(self, subject: str = ">") -> dict[str, int]:
+        return await asyncio.to_thread(self._sync.subjects, subject)
+
+    async def subjects_state(self, subject: str = ">") -> dict[str, SubjectState]:
+        return await asyncio.to_thread(self._sync.subjects_state, subject)
+
+    async def pending(self, start_seq: int, subjects: Subjects = None, *, last_per_subject: bool = False) -> int:
+        return await asyncio.to_thread(
+            lambda: self._sync.pending(start_seq, subjects, last_per_subject=last_per_subject)
+        )
+
+    async def seq_at(self, when: When) -> int:
+        return await asyncio.to_thread(self._sync.seq_at, when)
+
+    async def delete(self, seq: int) -> bool:
+        return await asyncio.to_thread(self._sync.delete, seq)
+
+    async def delete_many(self, seqs: Iterable[int]) -> int:
+        return await asyncio.to_thread(self._sync.delete_many, seqs)
+
+    async def erase(self, seq: int) -> bool:
+        return await asyncio.to_thread(self._sync.erase, seq)
+
+    async def purge(self, subject: str = "", *, seq: int = 0, keep: int = 0) -> int:
+        return await asyncio.to_thread(lambda: self._sync.purge(subject, seq=seq, keep=keep))
+
+    async def to_arrow(self, subjects: Subjects = None, **options: Any) -> pa.Table:
+        return await asyncio.to_thread(lambda: self._sync.to_arrow(subjects, **options))
+
+    async def sync(self) -> None:
+        await asyncio.to_thread(self._sync.sync)
+
+    async def update(self, **config: Any) -> None:
+        await asyncio.to_thread(lambda: self._sync.update(**config))
+
+    def _detach(self) -> None:
+        if self._event_fd >= 0:
+            self._core.log.set_notify(-1)
+            self._loop.remove_reader(self._event_fd)
+            os.close(self._event_fd)
+            self._event_fd = -1
+            self._sync._listeners.remove(self._told)
+        self._wake()
