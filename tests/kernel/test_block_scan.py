@@ -143,7 +143,13 @@ def test_a_record_whose_sequence_falls_is_damage(kernel: ModuleType) -> None:
 
 @both_halves
 def test_a_control_record_may_repeat_the_next_sequence(kernel: ModuleType) -> None:
-    parts = [message(10), control(DELETE, 11, 0, [(10, 11)]), control(FLOOR, 11, 10), message(11), control(ERASE, 12, 11)]
+    parts = [
+        message(10),
+        control(DELETE, 11, 0, [(10, 11)]),
+        control(FLOOR, 11, 10),
+        message(11),
+        control(ERASE, 12, 11),
+    ]
     found = scan(kernel, b"".join(parts))
     assert seqs(found) == [10, 11]
     assert found.control_spans() == [(at, len(parts[n])) for n, at in enumerate(offsets(parts)) if n in (1, 2, 4)]
@@ -181,7 +187,9 @@ def test_a_block_ends_at_the_sequence_where_the_next_one_begins(kernel: ModuleTy
     data = b"".join(parts)
     found = scan(kernel, data, seq_stop=12)
     assert seqs(found) == [10, 11]
-    assert found.control_count == 1, "the floor names the next sequence to be given out, which is the next block's first"
+    assert found.control_count == 1, (
+        "the floor names the next sequence to be given out, which is the next block's first"
+    )
     assert found.stop == offsets(parts)[3]
     assert seqs(scan(kernel, data, seq_min=12)) == [12, 13]
     assert seqs(scan(kernel, data, seq_stop=0)) == []

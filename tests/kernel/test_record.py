@@ -31,7 +31,9 @@ def bases(draw: st.DrawFn) -> dict[str, int]:
 @st.composite
 def messages(draw: st.DrawFn, base: dict[str, int]) -> dict[str, Any]:
     return {
-        "seq": draw(st.integers(base["base_seq"], min(base["base_seq"] + draw(st.sampled_from([0, 300, 2**40])), SEQ_MAX))),
+        "seq": draw(
+            st.integers(base["base_seq"], min(base["base_seq"] + draw(st.sampled_from([0, 300, 2**40])), SEQ_MAX))
+        ),
         "time": draw(TIMES),
         "subject": draw(st.binary(max_size=40)),
         "headers": draw(st.none() | st.binary(max_size=150)),
@@ -89,8 +91,9 @@ def sealed(body: bytes, salt: int) -> bytes:
 @both_halves
 @given(record=records())
 @settings(max_examples=25, deadline=None)
-def test_every_truncation_is_found_and_names_the_place(kernel: ModuleType, record: tuple[bytes, dict[str, int]]) ->
-None:
+def test_every_truncation_is_found_and_names_the_place(
+    kernel: ModuleType, record: tuple[bytes, dict[str, int]]
+) -> None:
     data, base = record
     for size in range(len(data)):
         with pytest.raises(kernel.RecordError, match=r"^byte 0: "):

@@ -34,5 +34,6 @@ cdef class Batch:
     cdef Py_ssize_t capacity
     cdef readonly bint has_rules
     cdef list keep
+    cdef int reserve(self, Py_ssize_t count) except -1
     cdef Incoming* add(self) except NULL
     cdef int add_item(self, object subject, object payload, object headers) except -1

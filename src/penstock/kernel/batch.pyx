@@ -3,6 +3,7 @@
 `Batch.of(items)` takes (subject, payload) or (subject, payload, headers) tuples; a server fills one from its read buffer.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
@@ -19,6 +20,16 @@ cdef class Batch:
 
     def __dealloc__(self):
         free(self.items)
+
+    cdef int reserve(self, Py_ssize_t count) except -1:
+        cdef Incoming* grown
+        if count > self.capacity:
+            grown = <Incoming*>realloc(self.items, count * sizeof(Incoming))
+            if grown == NULL:
+                raise MemoryError
+            self.items = grown
+            self.capacity = count
+        return 0
 
     cdef Incoming* add(self) except NULL:
         cdef Incoming* grown
@@ -39,7 +50,7 @@ cdef class Batch:
         cdef const char* text
         cdef Incoming* item = self.add()
         cdef bytes raw
-        if isinstance(subject, str):
+        if type(subject) is str or isinstance(subject, str):
             text = PyUnicode_AsUTF8AndSize(subject, &size)
         elif PyBytes_CheckExact(subject):
             text = PyBytes_AS_STRING(subject)
@@ -81,7 +92,11 @@ cdef class Batch:
         if not isinstance(items, (list, tuple)):
             items = list(items)
         batch.keep.append(items)
+        batch.reserve(len(items))
         for item in items:
+            if type(item) is tuple and PyTuple_GET_SIZE(item) == 2:
+                batch.add_item(<object>PyTuple_GET_ITEM(item, 0), <object>PyTuple_GET_ITEM(item, 1), None)
+                continue
             size = len(item)
             if size == 2:
                 batch.add_item(item[0], item[1], None)

@@ -17,6 +17,7 @@ cdef enum:
     DURABLE_OS = 1                         # committed means written
     DURABLE_LAZY = 2                       # committed means appended
     DURABLE_MEMORY = 3                     # there are no files
+    SPARES_MAX = 2
 
 cdef struct BlockFile:
     uint64_t id
@@ -100,5 +101,10 @@ cdef class Committer:
     cdef void** logs                       # every log, for the background syncs
     cdef Py_ssize_t log_count
     cdef list owners                       # keeps the logs alive
+    cdef uint8_t* spares[2]                # images to be used again; only the owner's thread touches them
+    cdef int spare_count
+    cdef uint64_t spare_size
+    cdef uint8_t* take_image(self, uint64_t size) noexcept nogil
+    cdef bint keep_image(self, uint8_t* image, uint64_t size) noexcept nogil
     cdef bint ask(self, Log log) noexcept nogil
     cdef void halt(self) noexcept nogil

@@ -311,17 +311,31 @@ cdef class Query:
 
     def blocks(self):
         """What is known of each block: a list of dicts."""
+        return [_facts(self.core.index.blocks[at]) for at in range(self.core.index.block_count)]
+
+    def block(self, block_id):
+        """What is known of one block."""
         cdef Index index = self.core.index
         cdef Py_ssize_t at
-        cdef Block* b
-        found = []
-        for at in range(index.block_count):
-            b = index.blocks[at]
-            found.append({
-                "id": b.id, "first_seq": b.first_seq, "last_seq": b.last_seq, "rows": b.count, "live": b.live,
-                "bytes": b.bytes, "live_bytes": b.live_bytes, "size": b.size, "time_min": b.time_min,
-                "time_max": b.time_max, "is_sealed": b.is_sealed, "is_dense": b.is_dense, "seq_base": b.seq_base,
-                "base_seq": b.base.seq, "base_time": b.base.time, "salt": b.base.salt, "target_low": b.target_low,
-                "target_high": b.target_high, "last_checksum": b.last_checksum,
-            })
-        return found
+        for at in range(index.block_count - 1, -1, -1):
+            if index.blocks[at].id == block_id:
+                return _facts(index.blocks[at])
+        raise KeyError(block_id)
+
+    def disk_bytes(self):
+        """Bytes that the blocks take."""
+        cdef uint64_t total = 0
+        cdef Py_ssize_t at
+        for at in range(self.core.index.block_count):
+            total += self.core.index.blocks[at].size
+        return total
+
+
+cdef dict _facts(Block* b):
+    return {
+        "id": b.id, "first_seq": b.first_seq, "last_seq": b.last_seq, "rows": b.count, "live": b.live,
+        "bytes": b.bytes, "live_bytes": b.live_bytes, "size": b.size, "time_min": b.time_min,
+        "time_max": b.time_max, "is_sealed": b.is_sealed, "is_dense": b.is_dense, "seq_base": b.seq_base,
+        "base_seq": b.base.seq, "base_time": b.base.time, "salt": b.base.salt, "target_low": b.target_low,
+        "target_high": b.target_high, "last_checksum": b.last_checksum,
+    }

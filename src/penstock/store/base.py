@@ -224,9 +224,8 @@ class Store:
     # Time.
 
     def expire_if_due(self) -> None:
-        now = self.clock.now_ns()
-        if now >= self.next_due:
-            self.expire(now)
+        if self.next_due != NEVER and self.clock.now_ns() >= self.next_due:
+            self.expire(self.clock.now_ns())
 
     def expire(self, now: int) -> int:
         """Delete what has become too old: how many. Cost follows what expires."""
@@ -301,7 +300,7 @@ class Store:
             num_deleted=span - index.messages,
             deleted=deleted,
             lost=lost,
-            disk_bytes=sum(block["size"] for block in self.query.blocks()),
+            disk_bytes=self.query.disk_bytes(),
         )
 
     def filtered_state(self, filters: Sequence[str], start_seq: int = 1, with_last: bool = True) -> SubjectState:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from typing import Any
 
 from penstock.kernel.constants import CHECKPOINT_FIXED_SIZE, CHECKPOINT_MAGIC
 from penstock.kernel.xxh64 import xxh64_of
@@ -145,7 +146,8 @@ def decode_checkpoint(data: bytes) -> Checkpoint | None:
         is_dense = bool(fields[1] & DENSE)
         dead_rows = bytes(dead[dead_at : dead_at + dead_size])
         subject_filter = bytes(filters[filter_at : filter_at + filter_size])
-        found.blocks.append(BlockRow(*numbers, is_dense, dead_rows, subject_filter))
+        row: tuple[Any, ...] = (*numbers, is_dense, dead_rows, subject_filter)
+        found.blocks.append(BlockRow(*row))
         dead_at += dead_size
         filter_at += filter_size
     found.subjects = bytes(subjects)

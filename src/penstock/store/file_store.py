@@ -20,16 +20,18 @@ from penstock.kernel.core import Core
 from penstock.kernel.disk import Disk
 from penstock.kernel.index import Index
 from penstock.kernel.log import Committer, Log
+from penstock.kernel.reader import Query
 from penstock.kernel.seq_set import SeqSet
 from penstock.kernel.xxh64 import xxh64_of
 from penstock.store.base import COMPACT, LOST, NEVER, USER, Store, forget_block_memory
 from penstock.store.checkpoint import BlockRow, Checkpoint
 from penstock.store.layout import BlockHeader, StreamPaths, boot_id
 from penstock.store.limits import Limits
-from penstock.store.recovery import SEQ_STOP, Recovered, Recovery, subtract
-from penstock.store.summary import FILTER, decode_summary, encode_summary, read_section
+from penstock.store.recovery import Recovered, Recovery, recover, subtract
+from penstock.store.summary import decode_summary, encode_summary, read_section
 
 DURABILITIES = ("disk", "os", "lazy")
+CHECKPOINT_AFTER = 16 << 20  # bytes of summaries: a second of an open without one reads a gigabyte of them
 Mark = tuple[int, int, bytes | None, int]  # seq, time, hash of the message id, expiry
 
 
@@ -78,6 +80,13 @@ class FileStore(Store):
         core.index.loader = self._load_section
         return core
 
+    def _begin(self, headers: dict[int, BlockHeader]) -> Core:
+        """An empty core to recover into."""
+        self.headers = headers
+        self.core = self._new_core()
+        self.query = Query(self.core)
+        return self.core
+
     # Opening.
 
     def _open(self, limits: Limits) -> None:
@@ -100,9 +109,8 @@ class FileStore(Store):
 
     def _recover(self, limits: Limits) -> None:
         """Fill the index from the files and bring the files into order again."""
-        recovery = Recovery(self.disk, self.paths, self.stream_id, self.core, self.report)
-        self.headers: dict[int, BlockHeader] = recovery.headers
-        found = recovery.run()
+        report, found = recover(self.disk, self.paths, self.stream_id, self._begin)
+        self.report.findings += report.findings
         self.skips, self.lost = found.skips, found.lost
         self.damage: dict[int, list[tuple[int, int]]] = {}
         self.filters: dict[int, bytes] = {
@@ -111,6 +119,7 @@ class FileStore(Store):
         self.marks: list[Mark] = []
         self.retiring: list[tuple[int, list[int]]] = []
         self.next_block_id = found.next_block_id
+        self.loose_summaries: set[str] = set()  # written since the last checkpoint, and not synced
         self.numbering = found.numbering or int.from_bytes(os.urandom(8), "little") | 1
         is_clean = found.is_clean
         cut = self.pending_cut
@@ -242,7 +251,7 @@ class FileStore(Store):
 
     def _write_summary(self, block_id: int, controls: bytes, marks: list[Mark], damage: list[tuple[int, int]]) -> None:
         index = self.index
-        facts = next(block for block in reversed(self.query.blocks()) if block["id"] == block_id)
+        facts = self.query.block(block_id)
         names, subject_filter = kernel.names_of(index, block_id)
         ids, expiries = [], []
         for seq, time, hashed, expiry in marks:
@@ -267,7 +276,9 @@ class FileStore(Store):
         )
         self.filters[block_id] = subject_filter
         self.summary_bytes = getattr(self, "summary_bytes", 0) + len(data)
-        self.disk.write_file(self.paths.summary(block_id, self.headers[block_id].generation), data, False)
+        path = self.paths.summary(block_id, self.headers[block_id].generation)
+        self.disk.write_file(path, data, False)
+        self.loose_summaries.add(path)
         kernel.release_arrays(index, block_id)
 
     def _load_section(self, block_id: int, which: int) -> bytes:
@@ -285,7 +296,7 @@ class FileStore(Store):
 
     def _rows_from_block(self, block_id: int, which: int) -> bytes:
         """An array worked out from the block's records, in the numbers of this index."""
-        facts = next(block for block in self.query.blocks() if block["id"] == block_id)
+        facts = self.query.block(block_id)
         return kernel.rows_from_bytes(
             self.index,
             block_id,
@@ -388,7 +399,7 @@ class FileStore(Store):
         self.index.emptied = False
         blocks = self.query.blocks()
         planned = {block_id for _, ids in self.retiring for block_id in ids}
-        dead = set(kernel.dead_blocks(self.core)) - planned
+        dead = set(kernel.dead_blocks(self.core)) - planned - {blocks[-1]["id"]}  # the last one tells the last sequence
         waiting = any(block["live"] == 0 and block["is_sealed"] and block["id"] not in dead for block in blocks[:-1])
         doomed: list[dict[str, Any]] = []
         keep: list[
@@ -460,13 +471,16 @@ class FileStore(Store):
     # Checkpoint and stop.
 
     def _checkpoint_if_due(self) -> None:
-        if self.summary_bytes > self.checkpoint_bytes:
-            self._try(self.write_checkpoint)
+        if self.summary_bytes > max(self.checkpoint_bytes, CHECKPOINT_AFTER):
+            self._try(self._write_state)
 
     def write_checkpoint(self) -> None:
-        """Write the state as of now. All that it says is on disk before it is."""
-        if self.core.sync() < 0:
-            raise self._failure()
+        """Sync everything, then write the state as of now."""
+        self.sync()
+        self._write_state()
+
+    def _write_state(self) -> None:
+        """Write the checkpoint. It may run ahead of un-synced blocks: an open that finds them shorter does without it."""
         index = self.index
         rows = []
         for block in self.query.blocks():
@@ -518,10 +532,25 @@ class FileStore(Store):
             skips=[(first, last + 1) for first, last in self.skips.ranges() if last >= index.first_seq],
             lost=[(first, last + 1) for first, last in self.lost.ranges()],
         )
+        self._sync_summaries()
         data = checkpoint.encode()
         self.disk.write_file(self.paths.checkpoint, data)
         self.checkpoint_bytes = len(data)
         self.summary_bytes = 0
+
+    def _sync_summaries(self) -> None:
+        """What a checkpoint lists is opened without a look at the block: its summary is there, whatever happens
+        next."""
+        for path in sorted(self.loose_summaries):
+            if os.path.exists(path):
+                fd = self.disk.open(path, "w")
+                try:
+                    self.disk.sync(fd)
+                finally:
+                    self.disk.close(fd)
+        if self.loose_summaries:
+            self.disk.sync_folder(self.paths.blocks)
+            self.loose_summaries.clear()
 
     def stop(self) -> None:
         """Commit, write the checkpoint, say in HEAD that all is in order. Writes are refused from now on."""
@@ -594,8 +623,6 @@ class FileStore(Store):
         self.core.log.detach()
         self.core.close_files()
         self._cut_files()
-        self.core = self._new_core()
-        self.query = type(self.query)(self.core)
         self.wheel.clear()
         self.exempt.clear()
         self._recover(self.limits)
@@ -680,6 +707,3 @@ class FileStore(Store):
                     found[kernel.seq_at(self.index, block["id"], row)] = (time, hashed)
         self.recovered_marks = []
         return [(seq, *found[seq]) for seq in sorted(found)]
-
-
-__all__ = ["DURABILITIES", "FILTER", "SEQ_STOP", "FileStore"]

@@ -10,11 +10,11 @@ collected for the store.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.errors import CorruptBlock, NewerFormat
+from penstock.errors import NewerFormat
 from penstock.headers import find
 from penstock.kernel import summary as kernel
 from penstock.kernel.block_scan import BlockScan, scan_block
@@ -95,20 +95,53 @@ def read_marks(
     return found
 
 
+def recover(
+    disk: Disk,
+    paths: StreamPaths,
+    stream_id: bytes,
+    begin: Callable[[dict[int, BlockHeader]], Core],
+    limit: tuple[int, int] | None = None,
+) -> tuple[Report, Recovered]:
+    """Fill an index from a stream's files, with the checkpoint if it fits. `begin` gives an empty core each time.
+
+    It is handed the headers of the blocks as they come into the index: its arrays may be asked for at once.
+    """
+    headers: dict[int, BlockHeader] = {}
+    report = Report()
+    try:
+        return report, Recovery(disk, paths, stream_id, begin(headers), report, headers).run(limit)
+    except CheckpointUnfit as error:
+        report = Report()
+        report.add("rebuilt", paths.checkpoint, f"the checkpoint does not fit the blocks ({error}): rebuilt from them")
+        headers = {}
+        again = Recovery(disk, paths, stream_id, begin(headers), report, headers)
+        return report, again.run(limit, is_doubted=True)
+
+
+class CheckpointUnfit(ValueError):
+    """The checkpoint counts rows that the blocks do not have."""
+
+
 class Recovery:
     """One run of it, for one stream."""
 
-    def __init__(self, disk: Disk, paths: StreamPaths, stream_id: bytes, core: Core, report: Report) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        paths: StreamPaths,
+        stream_id: bytes,
+        core: Core,
+        report: Report,
+        headers: dict[int, BlockHeader] | None = None,
+    ) -> None:
         self.disk, self.paths, self.stream_id, self.core, self.report = disk, paths, stream_id, core, report
+        self.headers: dict[int, BlockHeader] = {} if headers is None else headers
         self.set_aside: list[str] = []
         self.empty: list[str] = []
         self.leftovers: list[str] = []
         self.highest_id = 0
         self.is_stopped = False
         self.trusted_seq = self.synced_seq = 0
-        self.headers: dict[
-            int, BlockHeader
-        ] = {}  # of the blocks that are in the index: its arrays may be asked for at once
 
     # What is there.
 
@@ -226,13 +259,14 @@ class Recovery:
     def fits(self, checkpoint: Checkpoint, blocks: list[BlockOnDisk]) -> bool:
         there = {block.header.block_id: block for block in blocks}
         listed = {row.block_id for row in checkpoint.blocks}
-        last_id = max(listed, default=0)
         return all(
             row.block_id in there
             and there[row.block_id].header.salt == row.salt
             and there[row.block_id].size >= row.size
             for row in checkpoint.blocks
-        ) and all(block_id in listed for block_id in there if block_id <= last_id)
+        ) and all(
+            block_id in listed or block.header.first_seq > checkpoint.last_seq for block_id, block in there.items()
+        )
 
     # Filling the index.
 
@@ -287,8 +321,11 @@ class Recovery:
             block.size,
         )
 
-    def run(self, limit: tuple[int, int] | None = None) -> Recovered:
-        """Fill the index. `limit` (block id, offset) is where a reader beside a writer stops."""
+    def run(self, limit: tuple[int, int] | None = None, is_doubted: bool = False) -> Recovered:
+        """Fill the index. `limit` (block id, offset) is where a reader beside a writer stops.
+
+        CheckpointUnfit: begin again with an empty index, in doubt of the checkpoint.
+        """
         index = self.core.index
         blocks = self.list_blocks()
         if limit is not None:
@@ -296,7 +333,7 @@ class Recovery:
         head = self.read_head()
         self.judge_head(head, blocks)
         evidence = self.read_checkpoint()
-        checkpoint = evidence if evidence is not None and self.fits(evidence, blocks) else None
+        checkpoint = evidence if evidence is not None and not is_doubted and self.fits(evidence, blocks) else None
         if evidence is not None and checkpoint is None:
             self.report.add("rebuilt", self.paths.checkpoint, "the checkpoint is stale: rebuilt from the blocks")
         listed = {row.block_id: row for row in checkpoint.blocks} if checkpoint else {}
@@ -305,7 +342,7 @@ class Recovery:
             try:
                 kernel.load_subjects(index, checkpoint.subjects, 0)
             except ValueError as error:
-                raise CorruptBlock(self.paths.checkpoint, 0, f"{error}; remove the file, it will be rebuilt") from error
+                raise CheckpointUnfit(str(error)) from error
             kernel.set_bytes(index, checkpoint.message_bytes)
         last_listed = max(listed, default=0)
         # Summaries first: they carry the numbers of subjects, which a scan would otherwise give out anew.
@@ -345,6 +382,12 @@ class Recovery:
                 block.marks = read_marks(marked)
             if row is not None:
                 # Its rows up to the checkpoint are counted already.
+                if kernel.row_count(index, block_id) < row.rows:
+                    raise CheckpointUnfit(f"block {block_id} has fewer rows")
+                if block.scan is not None and (
+                    block.size < row.size or any(offset < row.size for offset, _ in block.scan.damaged())
+                ):
+                    raise CheckpointUnfit(f"block {block_id} is damaged")
                 kernel.count_rest(index, block_id, row.rows, row.dead, row.live, row.live_bytes)
                 kernel.set_bounds(index, block_id, row.last_seq, row.target_low, row.target_high)
             elif block.summary is not None:

@@ -23,8 +23,7 @@ from penstock.store.base import EVERYTHING, NEVER, Store
 from penstock.store.head import Head, decode_head
 from penstock.store.layout import BlockHeader, StreamPaths
 from penstock.store.limits import Limits
-from penstock.store.recovery import BlockOnDisk, Recovery, apply_controls
-from penstock.store.report import Report
+from penstock.store.recovery import BlockOnDisk, apply_controls, recover
 from penstock.store.summary import read_section
 
 DURABLE_OS = 1
@@ -61,6 +60,13 @@ class Snapshot(Store):
         core.index.loader = self._load_section
         return core
 
+    def _begin(self, headers: dict[int, BlockHeader]) -> Core:
+        """An empty core to recover into."""
+        self.headers = headers
+        self.core = self._new_core()
+        self.query = Query(self.core)
+        return self.core
+
     def read_head(self) -> Head | None:
         """HEAD as it stands; a store that was never written has none."""
         try:
@@ -72,18 +78,16 @@ class Snapshot(Store):
         """Read the state anew from the files."""
         for tries in range(TRIES_MAX):
             head = self.read_head()
-            core, report = self._new_core(), Report()
-            recovery = Recovery(self.disk, self.paths, self.stream_id, core, report)
             limit = (head.block_id, head.offset) if head is not None and head.block_id else None
             try:
-                found = recovery.run(limit)
+                report, found = recover(self.disk, self.paths, self.stream_id, self._begin, limit)
             except FileNotFoundError:
                 if tries == TRIES_MAX - 1:
                     raise
                 continue  # the writer removed a block meanwhile
             break
-        self.core, self.query, self.report, self.head = core, Query(core), report, head
-        self.headers: dict[int, BlockHeader] = {block.header.block_id: block.header for block in found.blocks}
+        self.report, self.head = report, head
+        core = self.core
         self.filters = {block.header.block_id: block.subject_filter for block in found.blocks if block.subject_filter}
         self.skips, self.lost = found.skips, found.lost
         self.lost.update(found.newly_lost)
@@ -168,7 +172,7 @@ class Snapshot(Store):
         except FileNotFoundError:
             data = None
         if data is None:
-            facts = next(block for block in self.query.blocks() if block["id"] == block_id)
+            facts = self.query.block(block_id)
             data = kernel.rows_from_bytes(
                 self.index, block_id, self.disk.read_file(self.block_path(block_id)), facts["size"], which
             )

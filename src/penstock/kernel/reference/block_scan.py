@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from penstock.kernel.reference.record import BODY_SIZE_MIN, ERASED, HEADERS, MESSAGE, MSG_ID, NEWER, SKIP, TTL,
-decode_at
+from penstock.kernel.reference.record import (
+    BODY_SIZE_MIN,
+    ERASED,
+    HEADERS,
+    MESSAGE,
+    MSG_ID,
+    NEWER,
+    SKIP,
+    TTL,
+    decode_at,
+)
 
 SEQ_MAX = 2**63 - 1
 

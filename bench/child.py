@@ -1,0 +1,100 @@
+"""What a bench measures in a process of its own: `python -m bench.child open|write DIR`, answered as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import penstock
+from bench.harness import SUBJECT_COUNT, Messages, io_count, subjects
+from penstock.kernel.disk import Disk
+
+
+class WatchedDisk(Disk):
+    """A disk that notes how many bytes were read of each file while a store opened."""
+
+    def __init__(self) -> None:
+        self.bytes_read: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+
+    def open(self, path: Any, mode: str = "r") -> int:
+        fd = super().open(path, mode)
+        self._names[fd] = os.path.basename(path)
+        return fd
+
+    def read(self, fd: int, size: int, offset: int = 0) -> bytes:
+        found = super().read(fd, size, offset)
+        self._note(self._names.get(fd, "?"), len(found))
+        return found
+
+    def read_into(self, fd: int, out: Any, offset: int = 0) -> int:
+        got = super().read_into(fd, out, offset)
+        self._note(self._names.get(fd, "?"), got)
+        return got
+
+    def read_file(self, path: Any) -> bytes:
+        found = super().read_file(path)
+        self._note(os.path.basename(path), len(found))
+        return found
+
+    def _note(self, name: str, size: int) -> None:
+        self.bytes_read[name] = self.bytes_read.get(name, 0) + size
+
+
+def rss() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def measure_open(path: str, is_watched: bool) -> dict[str, Any]:
+    """Open the store and its stream: seconds, memory, what was read."""
+    disk = WatchedDisk() if is_watched else None
+    before, read_before = rss(), io_count("rchar")
+    start, cpu_start = time.perf_counter(), time.process_time()
+    db = penstock.open(path, durability="os", disk=disk)
+    stream = db.stream("S")
+    took, cpu = time.perf_counter() - start, time.process_time() - cpu_start
+    read, after = io_count("rchar") - read_before, rss()
+    state = stream.state()
+    answer = {
+        "seconds": took,
+        "cpu_seconds": cpu,
+        "rss_before": before,
+        "rss_after": after,
+        "read": read,
+        "files": disk.bytes_read if disk else {},
+        "messages": state.messages,
+        "last_seq": state.last_seq,
+    }
+    db.close()
+    return answer
+
+
+def write_until_killed(path: str) -> None:
+    """Publish batch after batch; after each, say the last sequence that was acknowledged."""
+    messages = Messages(subjects(SUBJECT_COUNT))
+    db = penstock.open(path, durability="os")
+    stream = db.stream("S")
+    batches = [messages.batch(1000) for _ in range(20)]
+    while True:
+        for batch in batches:
+            last = stream.publish_many(batch)[-1]
+            assert last is not None
+            print(last.seq, flush=True)
+
+
+def main() -> None:
+    actions: dict[str, Callable[[str], Any]] = {
+        "open": lambda path: measure_open(path, False),
+        "open-watched": lambda path: measure_open(path, True),
+        "write": write_until_killed,
+    }
+    print(json.dumps(actions[sys.argv[1]](sys.argv[2])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,478 @@
+"""check: every checksum of a store's files, read only. Each problem is named by file, offset and sequence.
+
+Rules: docs/format.md. Beside a running writer it goes as far as HEAD says, and reads again before it speaks of
+damage: an
+erase may be under way. Damage that was written down (the block's summary lists its place, the stream's lost
+sequences name
+what it cost) is known, and no longer a reason to fail.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from penstock.db.database import MARKER, MARKER_TEXT
+from penstock.db.lock import holder_of
+from penstock.errors import CorruptBlock, NewerFormat, NotAStore, StreamNotFound
+from penstock.kernel.block_scan import BlockScan, scan_block
+from penstock.kernel.constants import HEAD_SLOT_SIZE, HEAD_SLOT_STRIDE, HEADER_SIZE, HEADER_STRIDE, KINDS, RECORDS_START
+from penstock.kernel.disk import Disk
+from penstock.kernel.record import decode
+from penstock.kernel.seq_set import SeqSet
+from penstock.store.checkpoint import decode_checkpoint
+from penstock.store.head import Head, decode_head
+from penstock.store.identity import Identity, decode_identity
+from penstock.store.layout import BlockHeader, StreamPaths, decode_header, parse_block_name
+from penstock.store.recovery import subtract
+from penstock.store.report import format_ranges
+from penstock.store.snapshot import Snapshot
+from penstock.store.summary import Summary, decode_summary
+
+ACCOUNT = "$G"
+TRIES = 3
+PAUSE_S = 0.05
+SEQ_STOP = 2**63 - 1
+MESSAGE, SKIP = KINDS.index("message"), KINDS.index("skip")
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is not as it was written."""
+
+    kind: str  # damaged records · damaged header · damaged file · missing file · unreadable block · lost sequences
+    path: str
+    text: str
+    offset: int = 0
+    size: int = 0
+    seqs: tuple[Range, ...] = ()  # half open: the messages that it costs
+    is_known: bool = False  # recorded by an open or a repair
+
+
+@dataclass(slots=True)
+class StreamCheck:
+    """What was read of one stream, and what was wrong with it."""
+
+    name: str
+    paths: StreamPaths
+    blocks: int = 0
+    messages: int = 0  # message records whose checksum holds
+    controls: int = 0
+    bytes: int = 0
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    lost: list[Range] = field(default_factory=list)  # recorded as lost, half open
+
+    @property
+    def damage(self) -> list[Problem]:
+        return [problem for problem in self.problems if not problem.is_known]
+
+    @property
+    def known(self) -> list[Problem]:
+        return [problem for problem in self.problems if problem.is_known]
+
+
+@dataclass(slots=True)
+class StoreCheck:
+    root: str
+    holder: dict[str, object] | None
+    problems: list[Problem] = field(default_factory=list)  # of the store itself
+    streams: list[StreamCheck] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def damage(self) -> list[Problem]:
+        return self.problems + [problem for stream in self.streams for problem in stream.damage]
+
+    @property
+    def known(self) -> list[Problem]:
+        return [problem for stream in self.streams for problem in stream.known]
+
+    @property
+    def is_ok(self) -> bool:
+        return not self.damage
+
+
+def nothing(count: int) -> None:
+    """Progress that nobody looks at."""
+
+
+def stream_folders(root: str) -> list[str]:
+    """The names of the folders that are, or once were, streams."""
+    account = os.path.join(root, ACCOUNT)
+    names = sorted(os.listdir(account)) if os.path.isdir(account) else []
+    marks = ("config.json", "config.copy.json", "blocks")
+    return [name for name in names if any(os.path.exists(os.path.join(account, name, mark)) for mark in marks)]
+
+
+def chosen_folders(root: str, wanted: Iterable[str] | None) -> list[str]:
+    """Those that were asked for: all without a wish. StreamNotFound names what there is."""
+    there = stream_folders(root)
+    for name in wanted or ():
+        if name not in there:
+            raise StreamNotFound(f"stream {name!r} not found in {root}; there are: {', '.join(there) or 'none'}")
+    return [name for name in there if not wanted or name in set(wanted)]
+
+
+def check_root(root: str) -> list[Problem]:
+    """Is it a store, and does its marker hold? NotAStore and NewerFormat are raised."""
+    if not os.path.isdir(root):
+        raise NotAStore(root, "it is a file, not a directory" if os.path.exists(root) else "there is no such directory")
+    marker = os.path.join(root, MARKER)
+    try:
+        with open(marker, "rb") as file:
+            text = file.read(4096).decode("ascii", "replace")
+    except FileNotFoundError:
+        if not stream_folders(root):
+            raise NotAStore(root, f"there is no {MARKER} file in it") from None
+        return [Problem("missing file", marker, "it is missing, though there are streams")]
+    if text == MARKER_TEXT:
+        return []
+    version = text.strip().rpartition(" ")[2]
+    if text.startswith("penstock store, format ") and version.isdigit() and int(version) > 1:
+        raise NewerFormat(root, int(version))
+    if not stream_folders(root):
+        raise NotAStore(root, f"its {MARKER} file says {text[:40]!r}")
+    return [Problem("damaged file", marker, f"it says {text[:40]!r}, not {MARKER_TEXT.strip()!r}", size=len(text))]
+
+
+def bytes_of(root: str, streams: Iterable[str]) -> int:
+    """How much a check will read, for its progress bar."""
+    total = 0
+    for name in streams:
+        folder = os.path.join(root, ACCOUNT, name, "blocks")
+        try:
+            with os.scandir(folder) as entries:
+                total += sum(entry.stat().st_size for entry in entries if entry.name.endswith(".blk"))
+        except OSError:
+            continue
+    return total
+
+
+def check_store(
+    root: str, streams: Iterable[str] | None = None, *, disk: Disk | None = None, advance: Callable[[int], None] = nothing
+) -> StoreCheck:
+    """Check a store, or some of its streams; `advance` hears of the bytes read."""
+    root = os.path.abspath(root)
+    began = time.monotonic()
+    found = StoreCheck(root, None, check_root(root))
+    names = chosen_folders(root, streams)
+    found.holder = holder_of(root)
+    for name in names:
+        paths = StreamPaths(os.path.join(root, ACCOUNT, name))
+        found.streams.append(StreamChecker(disk or Disk(), paths, name, found.holder is not None, advance).run())
+    found.seconds = time.monotonic() - began
+    return found
+
+
+class StreamChecker:
+    """One check of one stream."""
+
+    def __init__(
+        self, disk: Disk, paths: StreamPaths, name: str, has_writer: bool, advance: Callable[[int], None] = nothing
+    ) -> None:
+        self.disk, self.paths, self.advance, self.has_writer = disk, paths, advance, has_writer
+        self.found = StreamCheck(name, paths)
+        self.snapshot: Snapshot | None = None
+        self.newly_lost = SeqSet()
+        self.explained = SeqSet()  # lost sequences that a damaged place accounts for
+
+    def run(self) -> StreamCheck:
+        identity = self.check_config()
+        if identity is None:
+            return self.found
+        self.check_head(identity)
+        self.check_checkpoint(identity)
+        if os.path.exists(self.paths.truncate):
+            self.found.notes.append("a truncation was under way: the next open for writing finishes it")
+        self.load(identity)
+        try:
+            self.check_blocks()
+            self.check_leftovers()
+            self.check_lost()
+        finally:
+            if self.snapshot is not None:
+                self.snapshot.stop()
+        self.found.problems.sort(key=lambda problem: (problem.path, problem.offset))
+        return self.found
+
+    def add(
+        self, kind: str, path: str, text: str, offset: int = 0, size: int = 0, seqs: Iterable[Range] = (),
+        is_known: bool = False,
+    ) -> None:  # fmt: skip
+        self.found.problems.append(Problem(kind, path, text, offset, size, tuple(seqs), is_known))
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            return self.disk.read_file(path)
+        except FileNotFoundError:
+            return None
+
+    # The small files.
+
+    def check_config(self) -> Identity | None:
+        """Both copies: the newer of those that hold."""
+        copies: list[tuple[str, Identity | None, bool]] = []
+        for path in (self.paths.config, self.paths.config_copy):
+            data = self.read(path)
+            copies.append((path, decode_identity(data, path) if data is not None else None, data is not None))
+        held = [identity for _, identity, _ in copies if identity is not None]
+        cost = "the other copy holds" if held else "the other copy neither: the stream cannot be opened"
+        for path, identity, is_there in copies:
+            if identity is None and is_there:
+                self.add("damaged file", path, f"the checksum differs; {cost}", size=os.path.getsize(path))
+            elif identity is None:
+                self.add("missing file", path, f"it is missing; {cost}")
+        if len({identity.revision for identity in held}) > 1:
+            self.found.notes.append("the copies of config.json differ in age: the next open for writing makes them equal")
+        return max(held, key=lambda identity: identity.revision, default=None)
+
+    def check_head(self, identity: Identity) -> None:
+        bad: list[int] = []
+        for _ in range(TRIES):
+            data = self.read(self.paths.head)
+            if data is None:
+                if os.path.isdir(self.paths.blocks) and any(map(parse_block_name, os.listdir(self.paths.blocks))):
+                    self.add("missing file", self.paths.head, "it is missing: the next open for writing makes it again")
+                return
+            slots = [(at, data[at : at + HEAD_SLOT_SIZE]) for at in (0, HEAD_SLOT_STRIDE)]
+            bad = [at for at, slot in slots if slot.strip(b"\0") and decode_head(slot, identity.stream_id) is None]
+            if not bad and not any(slot.strip(b"\0") for _, slot in slots):
+                bad = [0]
+            if not bad:
+                return
+            time.sleep(PAUSE_S)  # the writer may have been at it
+        for at in bad:
+            cost = "the other slot holds" if len(bad) == 1 else "neither slot holds; it is worked out from the blocks"
+            self.add("damaged file", self.paths.head, f"slot {at // HEAD_SLOT_STRIDE}: {cost}", at, HEAD_SLOT_SIZE)
+
+    def check_checkpoint(self, identity: Identity) -> None:
+        data = self.read(self.paths.checkpoint)
+        if data is None:
+            return
+        found = decode_checkpoint(data)
+        if found is None:
+            text = "the checksum differs; it is worked out from the blocks"
+        elif found.stream_id != identity.stream_id:
+            text = "it belongs to another stream"
+        else:
+            return
+        self.add("damaged file", self.paths.checkpoint, text, size=len(data))
+
+    def load(self, identity: Identity) -> None:
+        """The stream's index, to tell what a damaged place costs."""
+        for _ in range(TRIES):
+            try:
+                self.snapshot = Snapshot(self.paths.root, identity.stream_id, name=self.found.name, disk=self.disk)
+            except CorruptBlock as error:
+                self.add("damaged file", error.path, error.reason, error.offset)
+                return
+            except ValueError as error:
+                self.add("damaged file", self.paths.checkpoint, f"the stream's state cannot be worked out: {error}")
+                return
+            findings = [finding for finding in self.snapshot.report.findings if finding.kind == "lost sequences"]
+            if not (findings and self.has_writer):
+                break
+            self.snapshot.stop()
+            time.sleep(PAUSE_S)  # a writer goes on while we read: ask again
+        for finding in findings:
+            for start, stop in finding.seqs:
+                self.newly_lost.add_range(start, stop - 1)
+        assert self.snapshot is not None
+        spans = [(first, last + 1) for first, last in self.snapshot.lost.ranges()]
+        self.found.lost = [left for span in spans for left in subtract(span, (self.newly_lost,))]
+
+    # Blocks.
+
+    def check_blocks(self) -> None:
+        if self.snapshot is None:
+            self.check_blocks_alone()
+            return
+        headers = sorted(self.snapshot.headers.items())
+        for at, (block_id, header) in enumerate(headers):
+            next_seq = headers[at + 1][1].first_seq if at + 1 < len(headers) else None
+            path = self.snapshot.block_path(block_id)
+            try:
+                self.check_block(path, header, next_seq)
+            except FileNotFoundError:
+                if not self.has_writer:
+                    self.add("missing file", path, "it went away while it was read")
+        for finding in self.snapshot.report.findings:
+            if finding.kind == "set aside":
+                self.add("unreadable block", finding.path, finding.text.removesuffix(": set aside"), 0, finding.size)
+            elif finding.kind in ("empty file", "unknown file"):
+                self.found.notes.append(f"{finding.path}: {finding.text}")
+
+    def check_blocks_alone(self) -> None:
+        """Without an index: each block for itself."""
+        names = sorted(os.listdir(self.paths.blocks)) if os.path.isdir(self.paths.blocks) else []
+        for name in names:
+            path = os.path.join(self.paths.blocks, name)
+            if parse_block_name(name) is None:
+                continue
+            front = self.disk.read_file(path)[:RECORDS_START]
+            header = decode_header(front[:HEADER_SIZE], path) or decode_header(
+                front[HEADER_STRIDE : HEADER_STRIDE + HEADER_SIZE], path
+            )
+            if header is None:
+                self.add("unreadable block", path, "no header of it holds", size=os.path.getsize(path))
+            else:
+                self.check_block(path, header, None)
+
+    def check_block(self, path: str, header: BlockHeader, next_seq: int | None) -> None:
+        """Both header copies, every record, and the summary."""
+        summary = self.check_summary(path, header)
+        head = self.snapshot.head if self.snapshot is not None else None
+        is_head = head is not None and head.block_id == header.block_id
+        for attempt in range(TRIES):
+            size = os.path.getsize(path)
+            stop = head.offset if head is not None and is_head else summary.data_size if summary is not None else size
+            data = self.read_block(path, min(stop, size))
+            front = [data[at : at + HEADER_SIZE] for at in (0, HEADER_STRIDE)]
+            bad_copies = [n for n, copy in enumerate(front) if decode_header(copy, path) is None]
+            start = min(RECORDS_START, len(data))
+            scan = scan_block(
+                data, start, len(data), base_seq=header.base_seq, base_time=header.base_time, salt=header.salt,
+                seq_min=header.first_seq, seq_stop=SEQ_STOP if next_seq is None else next_seq,
+            )  # fmt: skip
+            if not (scan.damage_count or scan.torn or bad_copies or size < stop):
+                break
+            if attempt + 1 < TRIES:
+                time.sleep(PAUSE_S)
+        if scan.is_newer:
+            raise NewerFormat(path, 2)
+        self.found.blocks += 1
+        self.found.messages += scan.count
+        self.found.controls += scan.control_count
+        self.found.bytes += len(data)
+        self.advance(len(data))
+        for copy in bad_copies:
+            held = "the other copy holds" if len(bad_copies) == 1 else "both are damaged; the summary has it"
+            text = f"header copy {copy + 1} of 2: the checksum differs; {held}"
+            self.add("damaged header", path, text, copy * HEADER_STRIDE, HEADER_SIZE)
+        self.check_records(path, header, data, scan, summary, next_seq, head if is_head else None, stop)
+
+    def read_block(self, path: str, size: int) -> bytes:
+        fd = self.disk.open(path)
+        try:
+            return self.disk.read(fd, size)
+        finally:
+            self.disk.close(fd)
+
+    def check_records(
+        self, path: str, header: BlockHeader, data: bytes, scan: BlockScan, summary: Summary | None,
+        next_seq: int | None, head: Head | None, stop: int,
+    ) -> None:  # fmt: skip
+        """The damaged places of a block, and what each of them costs."""
+        recorded = set(summary.damage) if summary is not None else set()
+        is_promised = head is not None or summary is not None  # somebody said that the block goes up to `stop`
+        places = [(offset, size, offset + size) for offset, size in scan.damaged()]
+        if scan.stop < stop and (scan.torn or len(data) < stop) and is_promised:
+            places.append((scan.stop, stop - scan.stop, len(data)))
+        elif scan.torn:
+            self.found.notes.append(
+                f"{path}: the last {scan.torn} bytes are no whole record: a torn tail, never acknowledged"
+            )
+            self.missing(next_of(header, data, scan, scan.stop), next_seq or SEQ_STOP, is_explained=True)
+        for offset, size, end in places:
+            start = next_of(header, data, scan, offset)
+            upper = seq_after(header, data, scan, end)
+            if upper is None:
+                upper = head.committed_seq + 1 if head is not None else next_seq or (summary.last_seq + 1 if summary else 0)
+            seqs = self.missing(start, upper, is_explained=True)
+            is_known = (offset, size) in recorded and not seqs
+            text = f"{size} bytes: " + ("the file ends early" if end == len(data) < stop else "the checksum differs")
+            if seqs:
+                text += f"; costs {'message' if sum(b - a for a, b in seqs) == 1 else 'messages'} {format_ranges(seqs)}"
+            elif is_known and start < upper:
+                text += f"; held {format_ranges([(start, upper)])}, recorded as lost or deleted"
+            elif start < upper:
+                text += f"; held {format_ranges([(start, upper)])}, which was deleted or lost before"
+            else:
+                text += "; a control record (delete, floor or skip)"
+            self.add("damaged records", path, text, offset, size, seqs, is_known)
+        if summary is not None and head is None and not places and not scan.torn:
+            if (summary.count, summary.last_checksum) != (scan.count, scan.last_checksum):
+                name = path.removesuffix(".blk") + ".sum"
+                self.add("damaged file", name, "it does not agree with its block", size=os.path.getsize(name))
+
+    def missing(self, start: int, stop: int, is_explained: bool = False) -> list[Range]:
+        """The sequences in [start, stop) that should be readable, or of which nobody has recorded the loss."""
+        if start >= stop:
+            return []
+        if self.snapshot is None:
+            return [(start, stop)]
+        gone = SeqSet()
+        for first, last in self.newly_lost.ranges():
+            if max(first, start) <= min(last, stop - 1):
+                gone.add_range(max(first, start), min(last, stop - 1))
+        if is_explained:
+            self.explained.update(gone)
+        seq = self.snapshot.query.next_seq((), start, stop)
+        while seq:
+            gone.add(seq)
+            seq = self.snapshot.query.next_seq((), seq + 1, stop) if seq + 1 < stop else 0
+        return [(first, last + 1) for first, last in gone.ranges()]
+
+    def check_summary(self, path: str, header: BlockHeader) -> Summary | None:
+        name = path.removesuffix(".blk") + ".sum"
+        data = self.read(name)
+        if data is None:
+            return None
+        summary = decode_summary(data, name)
+        if summary is None:
+            self.add("damaged file", name, "the checksum differs; it is worked out from its block", size=len(data))
+        elif (summary.header.stream_id, summary.header.block_id, summary.header.salt) != (
+            header.stream_id, header.block_id, header.salt,
+        ):  # fmt: skip
+            self.add("damaged file", name, "it belongs to another block or stream", size=len(data))
+            return None
+        return summary
+
+    # What is left over.
+
+    def check_leftovers(self) -> None:
+        for folder in (self.paths.root, self.paths.blocks):
+            for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+                path = os.path.join(folder, name)
+                if name.endswith(".damaged"):
+                    self.found.notes.append(f"{path}: set aside earlier")
+                elif name.endswith(".sum") and not os.path.exists(path.removesuffix(".sum") + ".blk"):
+                    self.found.notes.append(f"{path}: a summary without its block")
+                elif name.endswith(".tmp") and not self.has_writer:
+                    self.found.notes.append(f"{path}: left over by a crash, the next open for writing removes it")
+
+    def check_lost(self) -> None:
+        """Lost sequences that no damaged place accounts for: a file is missing or was set aside."""
+        for first, last in self.newly_lost.ranges():
+            for start, stop in subtract((first, last + 1), (self.explained,)):
+                number = stop - start
+                text = f"{number} sequence{'' if number == 1 else 's'} without a record: {format_ranges([(start, stop)])}"
+                self.add("lost sequences", self.paths.root, text, seqs=[(start, stop)])
+
+
+def _controls(header: BlockHeader, data: bytes, scan: BlockScan) -> list[tuple[int, int, int]]:
+    """(offset, lowest sequence it speaks of, next sequence after it) of a block's control records."""
+    found = []
+    for offset, _size in scan.control_spans():
+        record = decode(data, offset, base_seq=header.base_seq, base_time=header.base_time, salt=header.salt)
+        after = record["seq"] + (record["value"] if record["kind"] == SKIP else 0)
+        found.append((offset, record["seq"], after))
+    return found
+
+
+def next_of(header: BlockHeader, data: bytes, scan: BlockScan, offset: int) -> int:
+    """The sequence that follows the records before `offset`."""
+    seqs = [seq + 1 for at, _size, seq, _time, _flags in scan.messages() if at < offset]
+    seqs += [after for at, _seq, after in _controls(header, data, scan) if at < offset]
+    return max(seqs, default=header.first_seq)
+
+
+def seq_after(header: BlockHeader, data: bytes, scan: BlockScan, offset: int) -> int | None:
+    """The sequence of the first record at or after `offset`; None when there is none."""
+    found = [(at, seq) for at, _size, seq, _time, _flags in scan.messages() if at >= offset]
+    found += [(at, seq) for at, seq, _after in _controls(header, data, scan) if at >= offset]
+    return min(found)[1] if found else None

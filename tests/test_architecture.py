@@ -1,0 +1,96 @@
+"""The layout shows the data flow: in src/penstock a folder imports only from those above it (ARCHITECTURE.md)."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "penstock"
+# From the top of the picture to the bottom; the shared nouns come first.
+LAYERS = ["shared", "kernel", "store", "scan", "stream", "db", "cli", "testing"]
+FACES = {"aio", "__init__", "__main__"}  # they may use everything below them
+TEST_ONLY = "penstock.kernel.reference"
+
+
+def layer_of(module: str) -> str:
+    """The layer of a dotted module name."""
+    parts = module.split(".")
+    if len(parts) == 1 or parts[1] in FACES:
+        return "face"
+    if (SOURCE / parts[1]).is_dir():
+        return parts[1]
+    return "shared"
+
+
+def imports_of(path: Path) -> set[str]:
+    """The penstock modules that a file imports, also inside functions; those for types only do not count."""
+    text = path.read_text()
+    if path.suffix in (".pyx", ".pxd"):
+        return set(re.findall(r"^\s*(?:from|cimport|import)\s+(penstock[\w.]*)", text, re.MULTILINE))
+    found: set[str] = set()
+    tree = ast.parse(text)
+    guarded = {
+        id(child)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for child in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in guarded:
+            continue
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names if alias.name.split(".")[0] == "penstock")
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "penstock":
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found
+
+
+FILES = sorted(path for suffix in ("*.py", "*.pyx", "*.pxd") for path in SOURCE.rglob(suffix))
+
+
+def module_of(path: Path) -> str:
+    return ".".join(("penstock", *path.relative_to(SOURCE).with_suffix("").parts))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_folder_imports_only_from_those_above_it(path: Path) -> None:
+    own = layer_of(module_of(path))
+    if own == "face":
+        return
+    for wanted in imports_of(path):
+        other = layer_of(wanted)
+        assert other != "face", f"{path} imports {wanted}"
+        assert LAYERS.index(other) <= LAYERS.index(own), f"{path} ({own}) imports {wanted} ({other})"
+
+
+def test_every_folder_has_its_place() -> None:
+    folders = {path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert folders <= set(LAYERS), folders - set(LAYERS)
+
+
+def test_production_never_uses_the_plain_twins() -> None:
+    for path in FILES:
+        if "reference" not in path.parts:
+            assert not any(name.startswith(TEST_ONLY) for name in imports_of(path)), path
+
+
+def test_every_compiled_module_has_types() -> None:
+    for path in SOURCE.rglob("*.pyx"):
+        assert path.with_suffix(".pyi").exists(), f"{path} has no .pyi"
+
+
+def test_opening_a_store_imports_neither_pyarrow_nor_the_command_line(tmp_path: Path) -> None:
+    code = (
+        "import sys, penstock\n"
+        f"with penstock.open({str(tmp_path / 'data')!r}) as db: db.stream('S').publish('S', b'x')\n"
+        "heavy = {'pyarrow', 'pyspark', 'typer', 'rich', 'numpy', 'asyncio', 'matplotlib'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
