@@ -25,7 +25,7 @@ def run(bench: Bench) -> str:
         scattered = random.Random(6).sample(range(ordered.stop, total + 1), count)
         took, written, grown = _delete(stream, path, scattered)
         bench.add(f"{count:,} random deletes, disk", took, "s", at_most=2.0)
-        bench.add("  bytes written for each", written / count, "bytes", at_most=24)
+        bench.add(f"{count:,} random deletes: bytes written for each", written / count, "bytes", at_most=24)
         bench.add("  of them to the last blocks", grown / count, "bytes")
         single = seconds_of(lambda: [stream.delete(seq) for seq in range(1, SINGLES + 1)])
         bench.add("one delete() after the other, disk", single / SINGLES * 1e6, "µs")

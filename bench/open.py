@@ -63,7 +63,7 @@ def _kill(bench: Bench, store: Path) -> None:
     walked = [name for name, size in files.items() if name.endswith(".blk") and size > RECORDS_MIN]
     others = sum(size for name, size in files.items() if name.endswith(".blk") and name != last.name)
     bench.add("open after kill -9", answer["seconds"], "s")
-    bench.add("  blocks whose records were read", float(len(walked)), "blocks", at_most=1, target="<= 1: the last")
+    bench.add("open after kill -9: blocks whose records were read", float(len(walked)), "blocks", at_most=1, target="<= 1: the last")
     bench.add(
         "  bytes read of the last block",
         files.get(last.name, 0) / 1e6,

@@ -106,7 +106,12 @@ def test_the_kinds_and_reasons_are_those_of_the_page() -> None:
 def test_the_flags_are_those_of_the_page() -> None:
     text = next(row[2] for row in rows(part("Record")) if row[0] == "flags")
     assert "bits 0-2 kind" in text and "bit 7 zero" in text
-    names = {"headers": "headers follow", "erased": "erased", "ttl": "has a `Nats-TTL` header", "msg_id": "has a `Nats-Msg-Id` header"}
+    names = {
+        "headers": "headers follow",
+        "erased": "erased",
+        "ttl": "has a `Nats-TTL` header",
+        "msg_id": "has a `Nats-Msg-Id` header",
+    }
     for name, words in names.items():
         shown = re.search(rf"bit (\d) {re.escape(words)}", text)
         assert shown and constants.FLAGS[name] == 1 << int(shown[1])
@@ -166,11 +171,23 @@ def test_a_block_header_is_laid_out_as_the_page_says() -> None:
         data,
         table,
         {
-            "magic": constants.BLOCK_MAGIC, "version": 1, "cipher": 0, "compression": 0, "generation": 0x0707,
-            "stream_id": STREAM_ID, "block_id": 0x0101, "epoch": 0x0202, "base_seq": 0x0303, "first_seq": 0x0404, "base_time": -5,
-            "salt": 0x0606, "key": bytes(80), "reserved": bytes(88), "checksum": xxhash.xxh64_intdigest(data[:248]),
+            "magic": constants.BLOCK_MAGIC,
+            "version": 1,
+            "cipher": 0,
+            "compression": 0,
+            "generation": 0x0707,
+            "stream_id": STREAM_ID,
+            "block_id": 0x0101,
+            "epoch": 0x0202,
+            "base_seq": 0x0303,
+            "first_seq": 0x0404,
+            "base_time": -5,
+            "salt": 0x0606,
+            "key": bytes(80),
+            "reserved": bytes(88),
+            "checksum": xxhash.xxh64_intdigest(data[:248]),
         },
-    )  # fmt: skip
+    )
     assert decode_header(data, "x") == header()
 
 
@@ -221,12 +238,22 @@ def test_a_summary_is_laid_out_as_the_page_says(stopped: tuple[StreamPaths, File
         data,
         table,
         {
-            "magic": constants.SUMMARY_MAGIC, "header": block[:256], "data_size": len(block), "first_seq": 1,
-            "last_seq": summary.last_seq, "time_min": summary.time_min, "time_max": summary.time_max, "count": summary.count,
-            "flags": 1 if summary.is_dense else 0, "seq_base": 1, "numbering": summary.numbering,
-            "message_bytes": summary.message_bytes, "last_checksum": int.from_bytes(block[-8:], "little"), "reserved": bytes(8),
+            "magic": constants.SUMMARY_MAGIC,
+            "header": block[:256],
+            "data_size": len(block),
+            "first_seq": 1,
+            "last_seq": summary.last_seq,
+            "time_min": summary.time_min,
+            "time_max": summary.time_max,
+            "count": summary.count,
+            "flags": 1 if summary.is_dense else 0,
+            "seq_base": 1,
+            "numbering": summary.numbering,
+            "message_bytes": summary.message_bytes,
+            "last_checksum": int.from_bytes(block[-8:], "little"),
+            "reserved": bytes(8),
         },
-    )  # fmt: skip
+    )
     assert not summary.is_dense, "the skip leaves a gap"
     salt = summary.header.salt
     assert int.from_bytes(data[-8:], "little") == xxhash.xxh64_intdigest(data[:-8], salt)
@@ -280,12 +307,21 @@ def test_head_is_laid_out_as_the_page_says(stopped: tuple[StreamPaths, FileStore
         slot,
         table,
         {
-            "magic": constants.HEAD_MAGIC, "counter": head.counter, "stream_id": STREAM_ID, "boot_id": store.boot_id,
-            "epoch": store.epoch, "block_id": int(last.stem), "offset": last.stat().st_size, "committed_seq": 62,
-            "assigned_seq": 62, "synced_seq": 62, "state": constants.HEAD_STOPPED, "reserved": bytes(16),
+            "magic": constants.HEAD_MAGIC,
+            "counter": head.counter,
+            "stream_id": STREAM_ID,
+            "boot_id": store.boot_id,
+            "epoch": store.epoch,
+            "block_id": int(last.stem),
+            "offset": last.stat().st_size,
+            "committed_seq": 62,
+            "assigned_seq": 62,
+            "synced_seq": 62,
+            "state": constants.HEAD_STOPPED,
+            "reserved": bytes(16),
             "checksum": xxhash.xxh64_intdigest(slot[:120]),
         },
-    )  # fmt: skip
+    )
 
 
 def test_a_checkpoint_is_laid_out_as_the_page_says() -> None:
@@ -298,10 +334,21 @@ def test_a_checkpoint_is_laid_out_as_the_page_says() -> None:
         data,
         table,
         {
-            "magic": constants.CHECKPOINT_MAGIC, "stream_id": STREAM_ID, "epoch": 24, "block_id": 32, "offset": 40, "first_seq": 48,
-            "last_seq": 56, "first_time": -64, "last_time": -72, "messages": 80, "bytes": 88, "numbering": 96, "floor": 104,
+            "magic": constants.CHECKPOINT_MAGIC,
+            "stream_id": STREAM_ID,
+            "epoch": 24,
+            "block_id": 32,
+            "offset": 40,
+            "first_seq": 48,
+            "last_seq": 56,
+            "first_time": -64,
+            "last_time": -72,
+            "messages": 80,
+            "bytes": 88,
+            "numbering": 96,
+            "floor": 104,
         },
-    )  # fmt: skip
+    )
     assert field(data, (len(data) - 8, 8)) == xxhash.xxh64_intdigest(data[:-8])
     spans = list(struct.iter_unpack("<QQ", data[112:208]))
     found = [data[offset : offset + size] for offset, size in spans]

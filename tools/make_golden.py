@@ -75,9 +75,16 @@ def manifest(store: FileStore, clock: FakeClock) -> dict[str, Any]:
         "state": {
             name: getattr(state, name)
             for name in (
-                "messages", "bytes", "first_seq", "last_seq", "first_time", "last_time", "num_subjects", "num_deleted",
+                "messages",
+                "bytes",
+                "first_seq",
+                "last_seq",
+                "first_time",
+                "last_time",
+                "num_subjects",
+                "num_deleted",
             )
-        },  # fmt: skip
+        },
         "deleted": [list(one) for one in state.deleted.ranges()],
         "skipped": [list(one) for one in store.skips.ranges()],
         "subjects": {name: [one.messages, one.first_seq, one.last_seq] for name, one in store.subjects_state().items()},

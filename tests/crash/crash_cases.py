@@ -354,10 +354,10 @@ def open_store(
 
 
 @contextmanager
-def booted(is_new: bool) -> Iterator[None]:
-    """Pretend that the machine has started again, as it has after a power cut."""
-    boot_id = bytes(15) + b"\1"
-    if not is_new:
+def booted(count: int) -> Iterator[None]:
+    """Pretend that the machine has started again so many times, as it has after a power cut."""
+    boot_id = bytes([count]) * 16
+    if not count:
         yield
         return
     with patch("penstock.store.recovery.boot_id", lambda: boot_id), patch("penstock.store.file_store.boot_id",
@@ -366,9 +366,9 @@ def booted(is_new: bool) -> Iterator[None]:
 
 
 @contextmanager
-def opened(path: Path, durability: str, limits: Limits, is_new_boot: bool = False) -> Iterator[FileStore]:
+def opened(path: Path, durability: str, limits: Limits, boots: int = 0) -> Iterator[FileStore]:
     """A store on a plain disk, let go in the end however that comes."""
-    with booted(is_new_boot):
+    with booted(boots):
         store = open_store(path, durability, limits)
     try:
         yield store

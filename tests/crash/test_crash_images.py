@@ -109,7 +109,7 @@ def test_a_crash_of_the_recovery_keeps_it_too(room: Path, name: str, durability:
             raise
         for again in crash_images(second, _made(room / f"twice{number}"), count=4, seed=seed + number):
             try:
-                with opened(again.path / "stream", durability, driver.limits, again.is_power_cut) as store:
+                with opened(again.path / "stream", durability, driver.limits, image.is_power_cut + again.is_power_cut) as store:
                     live = check_window(store, window)
                     check_epoch(driver, image.mark, store.epoch)
                     if again.mark is not None:

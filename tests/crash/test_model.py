@@ -127,9 +127,8 @@ class Model:
                 return OVER_SUBJECT
             if 0 < limits.max_msgs <= len(self.messages) and not is_over:
                 return OVER_MSGS
-            if (
-                0 < limits.max_bytes < self.bytes + size
-                and (not is_over or self.size(*self.messages[own[0]][:3]) < size)
+            if 0 < limits.max_bytes < self.bytes + size and (
+                not is_over or self.size(*self.messages[own[0]][:3]) < size
             ):
                 return OVER_BYTES
         return OK
@@ -160,7 +159,9 @@ class Model:
         age = self.limits.max_age_ns
         due = [seq for seq, expiry in self.expiries.items() if expiry <= now]
         if age:
-            due += [seq for seq, found in self.messages.items() if found[3] <= now - age and self.expiries.get(seq) != NEVER]
+            due += [
+                seq for seq, found in self.messages.items() if found[3] <= now - age and self.expiries.get(seq) != NEVER
+            ]
         self.drop_all(due)
 
     def skip(self, count: int) -> int:
@@ -269,7 +270,16 @@ class Machine:
         size = rng.choice([0, 1, 5, 20, rng.randrange(40), rng.randrange(300)])
         if rng.random() < 0.03:
             size = rng.choice([990, 1000, 1500, 5000])
-        headers = rng.choice([None, None, None, b"", b"NATS/1.0\r\n\r\n", b"NATS/1.0\r\nA: b\r\nC: " + b"d" * rng.randrange(60) + b"\r\n\r\n"])
+        headers = rng.choice(
+            [
+                None,
+                None,
+                None,
+                b"",
+                b"NATS/1.0\r\n\r\n",
+                b"NATS/1.0\r\nA: b\r\nC: " + b"d" * rng.randrange(60) + b"\r\n\r\n",
+            ]
+        )
         return subject, rng.randbytes(size), headers
 
     def append(self) -> None:
@@ -304,8 +314,11 @@ class Machine:
     def some_seq(self) -> int:
         rng, model = self.random, self.model
         if model.messages and rng.random() < 0.7:
-            return rng.choice(list(model.messages)) if rng.random() < 0.8 else rng.choice([model.first_seq,
-            max(model.messages)])
+            return (
+                rng.choice(list(model.messages))
+                if rng.random() < 0.8
+                else rng.choice([model.first_seq, max(model.messages)])
+            )
         return rng.randrange(max(model.first_seq - 5, 0), model.last_seq + 5)
 
     def remove(self) -> None:
@@ -350,13 +363,31 @@ class Machine:
 
     def compact(self) -> None:
         rng, model = self.random, self.model
-        seq = rng.choice([0, 1, model.first_seq, self.some_seq(), model.last_seq, model.last_seq + 1, model.last_seq + rng.randrange(1, 30)])
+        seq = rng.choice(
+            [
+                0,
+                1,
+                model.first_seq,
+                self.some_seq(),
+                model.last_seq,
+                model.last_seq + 1,
+                model.last_seq + rng.randrange(1, 30),
+            ]
+        )
         self.say(str(seq))
         assert self.store.compact(seq) == model.compact(seq)
 
     def truncate(self) -> None:
         rng, model = self.random, self.model
-        seq = rng.choice([self.some_seq(), model.last_seq, model.last_seq - rng.randrange(10), model.first_seq - 1, model.first_seq - 3])
+        seq = rng.choice(
+            [
+                self.some_seq(),
+                model.last_seq,
+                model.last_seq - rng.randrange(10),
+                model.first_seq - 1,
+                model.first_seq - 3,
+            ]
+        )
         if rng.random() < 0.05:
             seq = 0
         seq = max(seq, 0)
@@ -461,7 +492,9 @@ def told(machine: Machine, seed: int) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        error.add_note(f"SEED={seed}, durability {machine.durability}; the last steps:\n  " + "\n  ".join(machine.steps))
+        error.add_note(
+            f"SEED={seed}, durability {machine.durability}; the last steps:\n  " + "\n  ".join(machine.steps)
+        )
         raise
 
 

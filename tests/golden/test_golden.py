@@ -18,7 +18,12 @@ from penstock.testing.clock import FakeClock
 
 HERE = Path(__file__).parent
 VERSIONS = sorted(path.name for path in HERE.glob("format-*") if path.is_dir())
-WITHOUT = {"whole": [], "checkpoint": ["CHECKPOINT"], "summaries": ["*.sum"], "blocks-alone": ["CHECKPOINT", "*.sum", "HEAD"]}
+WITHOUT = {
+    "whole": [],
+    "checkpoint": ["CHECKPOINT"],
+    "summaries": ["*.sum"],
+    "blocks-alone": ["CHECKPOINT", "*.sum", "HEAD"],
+}
 
 
 @pytest.fixture(params=VERSIONS)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -376,13 +377,15 @@ class StreamChecker:
             self.found.notes.append(
                 f"{path}: the last {scan.torn} bytes are no whole record: a torn tail, never acknowledged"
             )
-            self.missing(next_of(header, data, scan, scan.stop), next_seq or SEQ_STOP, is_explained=True)
+        if not places:
+            self.check_agreement(path, scan, summary if head is None else None)
+            return
+        neighbours = Neighbours(header, data, scan)
         for offset, size, end in places:
-            start = next_of(header, data, scan, offset)
-            upper = seq_after(header, data, scan, end)
+            start, upper = neighbours.between(offset, end)
             if upper is None:
                 upper = head.committed_seq + 1 if head is not None else next_seq or (summary.last_seq + 1 if summary else 0)
-            seqs = self.missing(start, upper, is_explained=True)
+            seqs = self.missing(start, upper)
             is_known = (offset, size) in recorded and not seqs
             text = f"{size} bytes: " + ("the file ends early" if end == len(data) < stop else "the checksum differs")
             if seqs:
@@ -394,13 +397,15 @@ class StreamChecker:
             else:
                 text += "; a control record (delete, floor or skip)"
             self.add("damaged records", path, text, offset, size, seqs, is_known)
-        if summary is not None and head is None and not places and not scan.torn:
-            if (summary.count, summary.last_checksum) != (scan.count, scan.last_checksum):
-                name = path.removesuffix(".blk") + ".sum"
-                self.add("damaged file", name, "it does not agree with its block", size=os.path.getsize(name))
 
-    def missing(self, start: int, stop: int, is_explained: bool = False) -> list[Range]:
-        """The sequences in [start, stop) that should be readable, or of which nobody has recorded the loss."""
+    def check_agreement(self, path: str, scan: BlockScan, summary: Summary | None) -> None:
+        """Does a summary that holds say what its block, which holds too, says?"""
+        if summary is not None and (summary.count, summary.last_checksum) != (scan.count, scan.last_checksum):
+            name = path.removesuffix(".blk") + ".sum"
+            self.add("damaged file", name, "it does not agree with its block", size=os.path.getsize(name))
+
+    def missing(self, start: int, stop: int) -> list[Range]:
+        """The sequences in [start, stop) that should be readable, or whose loss nobody has recorded."""
         if start >= stop:
             return []
         if self.snapshot is None:
@@ -409,8 +414,7 @@ class StreamChecker:
         for first, last in self.newly_lost.ranges():
             if max(first, start) <= min(last, stop - 1):
                 gone.add_range(max(first, start), min(last, stop - 1))
-        if is_explained:
-            self.explained.update(gone)
+        self.explained.update(gone)
         seq = self.snapshot.query.next_seq((), start, stop)
         while seq:
             gone.add(seq)
@@ -454,25 +458,21 @@ class StreamChecker:
                 self.add("lost sequences", self.paths.root, text, seqs=[(start, stop)])
 
 
-def _controls(header: BlockHeader, data: bytes, scan: BlockScan) -> list[tuple[int, int, int]]:
-    """(offset, lowest sequence it speaks of, next sequence after it) of a block's control records."""
-    found = []
-    for offset, _size in scan.control_spans():
-        record = decode(data, offset, base_seq=header.base_seq, base_time=header.base_time, salt=header.salt)
-        after = record["seq"] + (record["value"] if record["kind"] == SKIP else 0)
-        found.append((offset, record["seq"], after))
-    return found
+class Neighbours:
+    """The records of a block by offset: which sequences a damaged place between them may have held."""
 
+    def __init__(self, header: BlockHeader, data: bytes, scan: BlockScan) -> None:
+        rows = [(offset, seq, seq + 1) for offset, _size, seq, _time, _flags in scan.messages()]
+        for offset, _size in scan.control_spans():
+            record = decode(data, offset, base_seq=header.base_seq, base_time=header.base_time, salt=header.salt)
+            seq = record["seq"]  # of a skip the first it covers, of the others the next to be given out
+            rows.append((offset, seq, seq + (record["value"] if record["kind"] == SKIP else 0)))
+        self.rows = sorted(rows)
+        self.first_seq = header.first_seq
 
-def next_of(header: BlockHeader, data: bytes, scan: BlockScan, offset: int) -> int:
-    """The sequence that follows the records before `offset`."""
-    seqs = [seq + 1 for at, _size, seq, _time, _flags in scan.messages() if at < offset]
-    seqs += [after for at, _seq, after in _controls(header, data, scan) if at < offset]
-    return max(seqs, default=header.first_seq)
-
-
-def seq_after(header: BlockHeader, data: bytes, scan: BlockScan, offset: int) -> int | None:
-    """The sequence of the first record at or after `offset`; None when there is none."""
-    found = [(at, seq) for at, _size, seq, _time, _flags in scan.messages() if at >= offset]
-    found += [(at, seq) for at, seq, _after in _controls(header, data, scan) if at >= offset]
-    return min(found)[1] if found else None
+    def between(self, start: int, stop: int) -> tuple[int, int | None]:
+        """The lowest sequence that bytes [start, stop) may have held, and the one after the highest: None at the end."""
+        at = bisect_left(self.rows, (start,))
+        low = self.rows[at - 1][2] if at else self.first_seq
+        at = bisect_left(self.rows, (stop,))
+        return low, self.rows[at][1] if at < len(self.rows) else None

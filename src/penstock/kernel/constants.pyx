@@ -26,4 +26,4 @@ CHECKPOINT_SECTIONS = f.CHECKPOINT_SECTIONS
 FLAGS = {"headers": f.FLAG_HEADERS, "erased": f.FLAG_ERASED, "ttl": f.FLAG_TTL, "msg_id": f.FLAG_MSG_ID}
 KINDS = ("message", "skip", "delete", "erase", "floor")
 REASONS = ("user", "purge", "rollup", "max_msgs", "max_bytes", "max_msgs_per_subject", "max_age", "ttl", "ack",
-           "interest", "lost", "compact")
+           "interest", "lost", "compact", "skipped")

@@ -29,6 +29,7 @@ cdef enum:
     REASON_INTEREST = 9
     REASON_LOST = 10
     REASON_COMPACT = 11
+    REASON_SKIPPED = 12
 
     BODY_SIZE_MIN = 11                     # flags, seq, time and checksum
     RECORD_SIZE_MAX = 67174400             # 64 MiB + 64 KiB

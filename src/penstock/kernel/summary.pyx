@@ -621,8 +621,10 @@ def cut_rows(Core core, uint64_t seq):
     cdef Index index = core.index
     cdef Block* block
     index.change_start = index.change_stop = 0
-    index.floor = min(index.floor, seq + 1)
     index.rollback(seq)
+    index.floor = min(index.floor, seq + 1)
+    index.first_seq = index.floor
+    index.find_first()
     while index.block_count and index.blocks[index.block_count - 1].first_seq > seq:
         block = index.blocks[index.block_count - 1]
         core.log.unlist(block.file)

@@ -34,9 +34,10 @@ from penstock.store.limits import Limits
 from penstock.store.report import Report
 from penstock.store.state import StoreState, SubjectState
 
-USER, PURGE, ROLLUP, MAX_AGE, TTL, LOST, COMPACT = (
-    REASONS.index(reason) for reason in ("user", "purge", "rollup", "max_age", "ttl", "lost", "compact")
+USER, PURGE, ROLLUP, MAX_AGE, TTL, LOST, COMPACT, SKIPPED = (
+    REASONS.index(reason) for reason in ("user", "purge", "rollup", "max_age", "ttl", "lost", "compact", "skipped")
 )
+SWEEP_MAX = 1024  # expiries that are looked through after every delete
 NEVER = 2**63 - 1
 EVERYTHING: tuple[str, ...] = ()
 log = logging.getLogger("penstock")
@@ -175,6 +176,7 @@ class Store:
         self.expire_if_due()
         found = self.core.delete(seq, reason, self.clock.now_ns())
         self.commit()
+        self._sweep_expiries()
         return found
 
     def remove_many(self, seqs: Iterable[int], reason: int = USER) -> int:
@@ -182,6 +184,7 @@ class Store:
         self.expire_if_due()
         found = self.core.delete_all(seqs, reason, self.clock.now_ns())
         self.commit()
+        self._sweep_expiries()
         return found
 
     def erase(self, seq: int) -> bool:
@@ -208,6 +211,7 @@ class Store:
         stop = seq if seq else self.index.last_seq + 1
         purged = self.core.delete_matching(filters, 1, stop, keep, 2**63 - 1, PURGE, self.clock.now_ns())
         self.commit()
+        self._sweep_expiries()
         return purged
 
     def compact(self, seq: int, reason: int = COMPACT) -> int:
@@ -219,7 +223,16 @@ class Store:
         if seq > last_seq + 1:
             self.skips.add_range(last_seq + 1, seq - 1)
         self.commit()
+        self._sweep_expiries()
         return purged
+
+    def _sweep_expiries(self) -> None:
+        """An expiry goes with its message. With many of them the dead ones wait until they outnumber the messages."""
+        count = self.wheel.count
+        if count and (count <= SWEEP_MAX or count > 2 * self.index.messages + SWEEP_MAX):
+            for seq, expiry in self.wheel.entries():
+                if not self.query.next_seq(EVERYTHING, seq, seq + 1):
+                    self.wheel.remove(seq, expiry)
 
     # Time.
 

@@ -23,7 +23,7 @@ from penstock.kernel.log import Committer, Log
 from penstock.kernel.reader import Query
 from penstock.kernel.seq_set import SeqSet
 from penstock.kernel.xxh64 import xxh64_of
-from penstock.store.base import COMPACT, LOST, NEVER, USER, Store, forget_block_memory
+from penstock.store.base import COMPACT, LOST, NEVER, SKIPPED, USER, Store, forget_block_memory
 from penstock.store.checkpoint import BlockRow, Checkpoint
 from penstock.store.layout import BlockHeader, StreamPaths, boot_id
 from penstock.store.limits import Limits
@@ -109,7 +109,8 @@ class FileStore(Store):
 
     def _recover(self, limits: Limits) -> None:
         """Fill the index from the files and bring the files into order again."""
-        report, found = recover(self.disk, self.paths, self.stream_id, self._begin)
+        explained = self.pending_cut[3] if self.pending_cut else None
+        report, found = recover(self.disk, self.paths, self.stream_id, self._begin, explained=explained)
         self.report.findings += report.findings
         self.skips, self.lost = found.skips, found.lost
         self.damage: dict[int, list[tuple[int, int]]] = {}
@@ -424,7 +425,15 @@ class FileStore(Store):
         ]
         if holes:
             # Blocks from the middle go: one record tells that what they held is deleted, not lost.
-            self.core.log_ranges(holes, COMPACT, self.clock.now_ns())
+            now = self.clock.now_ns()
+            self.core.log_ranges(holes, COMPACT, now)
+            skipped = [
+                (max(start, first), min(stop, last + 1))
+                for start, stop in holes
+                for first, last in self.skips.ranges()
+                if first < stop and last >= start
+            ]
+            self.core.log_ranges(skipped, SKIPPED, now)
             self.core.commit()
         self.retiring.append((self.core.position, sorted(ids)))
         self._remove_retired()

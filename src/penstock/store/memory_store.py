@@ -10,6 +10,7 @@ from penstock.kernel.core import Core
 from penstock.kernel.disk import Disk
 from penstock.kernel.index import Index
 from penstock.kernel.log import Log
+from penstock.kernel.seq_set import SeqSet
 from penstock.store.base import Store
 from penstock.store.layout import BlockHeader
 from penstock.store.limits import Limits
@@ -58,10 +59,18 @@ class MemoryStore(Store):
 
     def truncate(self, seq: int) -> None:
         """Delete everything above `seq`; the next sequence follows it. 0 begins anew."""
+        if not 0 <= seq < 2**63:
+            raise ValueError(f"sequence {seq}: sequences are below 2^63")
+        if seq >= self.index.last_seq:
+            return
         self.core.seal_active()
         kernel.cut_rows(self.core, seq)
-        if seq == 0:
-            self.skips.clear()
+        kept = SeqSet()
+        for first, last in self.skips.ranges():
+            if first <= seq:
+                kept.add_range(first, min(last, seq))
+        self.skips = kept
+        self._sweep_expiries()
 
     def stop(self) -> None:
         self.core.is_closed = True

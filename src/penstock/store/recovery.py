@@ -34,6 +34,7 @@ from penstock.ttl import TTL_NEVER, parse_ttl
 
 SKIP, DELETE, ERASE, FLOOR = (KINDS.index(kind) for kind in ("skip", "delete", "erase", "floor"))
 LOST = REASONS.index("lost")
+SKIPPED = REASONS.index("skipped")
 NEVER = 2**63 - 1
 SEQ_STOP = 2**63 - 1
 
@@ -101,20 +102,22 @@ def recover(
     stream_id: bytes,
     begin: Callable[[dict[int, BlockHeader]], Core],
     limit: tuple[int, int] | None = None,
+    explained: SeqSet | None = None,
 ) -> tuple[Report, Recovered]:
     """Fill an index from a stream's files, with the checkpoint if it fits. `begin` gives an empty core each time.
 
-    It is handed the headers of the blocks as they come into the index: its arrays may be asked for at once.
+    It is handed the headers of the blocks as they come into the index: its arrays may be asked for at once. Sequences in
+    `explained` are not lost when there is no record of them.
     """
     headers: dict[int, BlockHeader] = {}
     report = Report()
     try:
-        return report, Recovery(disk, paths, stream_id, begin(headers), report, headers).run(limit)
+        return report, Recovery(disk, paths, stream_id, begin(headers), report, headers, explained).run(limit)
     except CheckpointUnfit as error:
         report = Report()
         report.add("rebuilt", paths.checkpoint, f"the checkpoint does not fit the blocks ({error}): rebuilt from them")
         headers = {}
-        again = Recovery(disk, paths, stream_id, begin(headers), report, headers)
+        again = Recovery(disk, paths, stream_id, begin(headers), report, headers, explained)
         return report, again.run(limit, is_doubted=True)
 
 
@@ -133,9 +136,11 @@ class Recovery:
         core: Core,
         report: Report,
         headers: dict[int, BlockHeader] | None = None,
+        explained: SeqSet | None = None,
     ) -> None:
         self.disk, self.paths, self.stream_id, self.core, self.report = disk, paths, stream_id, core, report
         self.headers: dict[int, BlockHeader] = {} if headers is None else headers
+        self.explained = explained or SeqSet()
         self.set_aside: list[str] = []
         self.empty: list[str] = []
         self.leftovers: list[str] = []
@@ -536,7 +541,7 @@ class Recovery:
             holes.add_range(max(data_last + 1, floor), committed)
         found = SeqSet()
         for first, last in holes.ranges():
-            for start, stop in subtract((first, last + 1), (skips, gone, lost)):
+            for start, stop in subtract((first, last + 1), (skips, gone, lost, self.explained)):
                 found.add_range(start, stop - 1)
         if found:
             ranges = tuple((first, last + 1) for first, last in found.ranges())
@@ -577,6 +582,8 @@ def apply_controls(
                     low, high = min(low, start), max(high, stop - 1)
                     if reason == LOST:
                         lost.add_range(start, stop - 1)
+                    elif reason == SKIPPED:
+                        skips.add_range(start, stop - 1)
             elif kind == ERASE:
                 gone.add(value)
                 low, high = min(low, value), max(high, value)

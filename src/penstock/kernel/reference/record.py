@@ -147,9 +147,7 @@ def _fields(
     return "", found
 
 
-def _message_fields(
-    block: bytes, at: int, end: int, flags: int, found: dict[str, Any]
-) -> tuple[str, dict[str, Any]]:
+def _message_fields(block: bytes, at: int, end: int, flags: int, found: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     size, at = read_varint(block, at, end)
     if at < 0 or size > SUBJECT_SIZE_MAX or size > end - at:
         return BAD, {}

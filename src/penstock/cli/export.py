@@ -1,0 +1,179 @@
+"""penstock export: a stream's messages as JSONL, CSV or Parquet, in sequence order. Works beside a running writer."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+from penstock.cli.jsonl import CSV_HEADER, SCAN_COLUMNS, encode_rows
+from penstock.cli.output import DAMAGED, OK, Advance, complain, count, progress, size
+from penstock.cli.usage import UsageError, open_reading, parse_moment, streams_of
+from penstock.store.report import format_ranges
+from penstock.store.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.db.stream import Stream
+    from penstock.scan import Damage
+
+Format = Literal["jsonl", "csv", "parquet"]
+BATCH_ROWS = 16384  # of text: a batch is held as one piece
+GROUP_ROWS = 131072  # of a Parquet row group
+TRIES_MAX = 20
+
+
+@dataclass(slots=True)
+class Rows:
+    """The batches of a stream that were asked for; a block that the writer removed meanwhile is asked for again."""
+
+    stream: Stream
+    subjects: list[str]
+    start_seq: int | None
+    since: int | None
+    until: int | None
+    options: dict[str, Any]
+    damage: list[Damage] = field(default_factory=list)
+    count: int = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        next_seq, tries = self.start_seq, 0
+        while True:
+            scan = self.stream.scan(
+                self.subjects, start_seq=next_seq, since=self.since, until=self.until, **self.options
+            )
+            try:
+                for batch in scan:
+                    self.count += batch.num_rows
+                    next_seq = batch.column("seq")[-1].as_py() + 1
+                    yield batch
+            except FileNotFoundError:
+                tries += 1
+                store = self.stream.store
+                if tries == TRIES_MAX or not isinstance(store, Snapshot):
+                    raise
+                store.load_all()
+                continue
+            finally:
+                self.damage += scan.damage
+            return
+
+
+def export(
+    root: str,
+    names: Sequence[str],
+    form: Format,
+    out: str | None,
+    subjects: Sequence[str],
+    since: str | None,
+    until: str | None,
+    start_seq: int | None,
+) -> int:
+    """Write the messages that match; 1 when damage kept some of them back."""
+    wanted = {
+        "subjects": list(subjects),
+        "start_seq": start_seq,
+        "since": parse_moment(since, "--since"),
+        "until": parse_moment(until, "--until"),
+    }
+    out = None if out == "-" else out
+    if form == "parquet" and out is None:
+        raise UsageError("parquet is not text: say where with --out FILE.parquet (or a directory for several streams)")
+    began = time.monotonic()
+    with open_reading(root) as db:
+        streams = streams_of(db, names)
+        total = sum(stream.state().messages for stream in streams)
+        with progress("exporting", total, "messages") as advance:
+            if form == "parquet":
+                assert out is not None
+                done = _export_parquet(streams, out, wanted, advance)
+            else:
+                done = _export_text(streams, out, form == "csv", wanted, advance)
+    if out is not None:
+        rows = sum(one.count for one in done)
+        sys.stderr.write(f"{count(rows, 'message')} in {time.monotonic() - began:.1f} s: {out} ({size(_size_of(out))})\n")
+    return _tell_damage(done)
+
+
+def _export_text(
+    streams: list[Stream], out: str | None, is_csv: bool, wanted: dict[str, Any], advance: Advance
+) -> list[Rows]:
+    done = []
+    with _sink(out) as file:
+        if is_csv:
+            file.write(CSV_HEADER)
+        for stream in streams:
+            options = {"columns": SCAN_COLUMNS, "headers": "raw", "batch_rows": BATCH_ROWS}
+            rows = Rows(stream, options=options, **wanted)
+            done.append(rows)
+            for text, number in encode_rows(iter(rows), stream.name, is_csv):
+                file.write(text)
+                advance(number)
+        file.flush()
+    return done
+
+
+def _export_parquet(streams: list[Stream], out: str, wanted: dict[str, Any], advance: Advance) -> list[Rows]:
+    """One stream: a file. Several, or a directory that is there: a file each."""
+    if len(streams) == 1 and not os.path.isdir(out) and not out.endswith(os.sep):
+        return [_write_parquet(streams[0], out, wanted, advance)]
+    os.makedirs(out, exist_ok=True)
+    return [_write_parquet(stream, os.path.join(out, f"{stream.name}.parquet"), wanted, advance) for stream in streams]
+
+
+def _write_parquet(stream: Stream, path: str, wanted: dict[str, Any], advance: Advance) -> Rows:
+    import pyarrow.parquet as pq
+
+    from penstock.scan.schema import schema
+
+    rows = Rows(stream, options={"batch_rows": GROUP_ROWS}, **wanted)
+    with _sink(path) as file, pq.ParquetWriter(file, schema(), compression="zstd") as writer:
+        for batch in rows:
+            writer.write_batch(batch, row_group_size=GROUP_ROWS)
+            advance(batch.num_rows)
+    return rows
+
+
+@contextmanager
+def _sink(path: str | None) -> Iterator[IO[bytes]]:
+    """Standard output, or a file that gets its name once it is whole."""
+    if path is None:
+        yield sys.stdout.buffer
+        return
+    if os.path.isdir(path):
+        raise UsageError(f"--out {path} is a directory: name a file in it")
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        raise
+
+
+def _size_of(path: str) -> int:
+    if not os.path.isdir(path):
+        return os.path.getsize(path)
+    return sum(entry.stat().st_size for entry in os.scandir(path) if entry.name.endswith(".parquet"))
+
+
+def _tell_damage(done: list[Rows]) -> int:
+    is_damaged = False
+    for rows in done:
+        for place in rows.damage:
+            is_damaged = True
+            seqs = format_ranges([(place.seq_start, place.seq_stop)]) if place.seq_start < place.seq_stop else "unknown"
+            complain(
+                f"{place.path} at byte {place.offset}: {place.reason}; left out: {seqs} of {rows.stream.name}; "
+                "`penstock repair` records it"
+            )
+    return DAMAGED if is_damaged else OK

@@ -1,0 +1,194 @@
+"""penstock inspect: what a store holds, block by block and subject by subject. Works beside a running writer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from heapq import nlargest
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.output import DAMAGED, OK, console, count, escape, inclusive, moment, print_json, short_path, size, table
+from penstock.cli.usage import open_reading
+from penstock.db.lock import holder_of
+from penstock.errors import PenstockError
+from penstock.store.report import format_ranges
+from penstock.store.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from penstock.db.database import Database
+    from penstock.db.stream import Stream
+
+BLOCKS_MAX = 24  # rows of the table for people; --json has all
+
+
+def inspect(root: str, names: Sequence[str], subject: str | None, top: int, as_json: bool) -> int:
+    """Show a store; 1 when a stream of it could not be opened."""
+    with open_reading(root) as db:
+        for name in names:
+            db.get_stream(name) if name not in db.streams() else None
+        facts: dict[str, Any] = {"store": db.path, "writer": holder_of(db.path), "streams": []}
+        for name in dict.fromkeys(names) or db.streams():
+            facts["streams"].append(_stream_facts(db, name, subject or ">", top))
+    if as_json:
+        print_json(facts)
+    else:
+        _print(facts, is_whole=not names)
+    return DAMAGED if any("error" in stream for stream in facts["streams"]) else OK
+
+
+def _stream_facts(db: Database, name: str, subject: str, top: int) -> dict[str, Any]:
+    try:
+        return _facts_of(db.get_stream(name), subject, top)
+    except (PenstockError, OSError) as error:
+        return {"name": name, "error": str(error)}
+
+
+def _facts_of(stream: Stream, subject: str, top: int) -> dict[str, Any]:
+    state, config, store = stream.state(), stream.config, stream.store
+    assert isinstance(store, Snapshot)
+    totals = stream.subjects(subject)
+    most = nlargest(top, totals.items(), key=lambda item: item[1])
+    limits = ("max_msgs", "max_bytes", "max_age", "max_msgs_per_subject", "max_msg_size")
+    head = store.head
+    return {
+        "name": stream.name,
+        "subjects": list(config.subjects),
+        "limits": {name: getattr(config, name) for name in limits if getattr(config, name) > 0},
+        "created_ns": stream.identity.created_ns,
+        "messages": state.messages,
+        "bytes": state.bytes,
+        "disk_bytes": state.disk_bytes,
+        "first_seq": state.first_seq,
+        "last_seq": state.last_seq,
+        "first_time_ns": state.first_time_ns,
+        "last_time_ns": state.last_time_ns,
+        "deleted": state.num_deleted,
+        "lost": [list(span) for span in state.lost],
+        "epoch": store.epoch,
+        "is_stopped": head.is_stopped if head is not None else None,
+        "blocks": [_block_facts(store, block) for block in store.query.blocks()],
+        "subject_filter": subject,
+        "subject_count": len(totals),
+        "subject_messages": sum(totals.values()),
+        "subjects_top": [{"subject": name, "messages": total} for name, total in most],
+        "findings": [
+            {"kind": one.kind, "file": one.path, "offset": one.offset, "size": one.size, "seqs": inclusive(one.seqs), "text": one.text}
+            for one in stream.findings
+        ],
+    }  # fmt: skip
+
+
+def _block_facts(store: Snapshot, block: dict[str, int]) -> dict[str, Any]:
+    path = store.block_path(block["id"])
+    summary = path.removesuffix(".blk") + ".sum"
+    return {
+        "file": path,
+        "rows": block["rows"],
+        "live": block["live"],
+        "size": block["size"],
+        "first_seq": block["first_seq"],
+        "last_seq": block["last_seq"],
+        "first_time_ns": block["time_min"] if block["rows"] else 0,
+        "last_time_ns": block["time_max"] if block["rows"] else 0,
+        "has_summary": os.path.exists(summary),
+    }
+
+
+def _print(facts: dict[str, Any], is_whole: bool) -> None:
+    out = console()
+    writer = facts["writer"]
+    out.print(f"[bold]{escape(facts['store'])}[/]  {count(len(facts['streams']), 'stream')}", soft_wrap=True)
+    if writer is None:
+        out.print("nobody writes to it now")
+    else:
+        out.print(
+            f"open for writing: pid {writer.get('pid', '?')} on {escape(str(writer.get('host', '?')))} since "
+            f"{writer.get('since', '?')}, {escape(str(writer.get('command', '?')))}",
+            soft_wrap=True,
+        )
+    if is_whole and len(facts["streams"]) > 1:
+        overview = table("stream", "messages", "bytes", "first", "last", "newest", right=("messages", "bytes", "first", "last"))
+        for stream in facts["streams"]:
+            if "error" in stream:
+                overview.add_row(escape(stream["name"]), "[red]cannot be opened[/]")
+                continue
+            overview.add_row(
+                escape(stream["name"]), f"{stream['messages']:,}", size(stream["disk_bytes"]), str(stream["first_seq"]),
+                str(stream["last_seq"]), moment(stream["last_time_ns"]),
+            )  # fmt: skip
+        out.print(overview)
+    for stream in facts["streams"]:
+        _print_stream(out, stream, facts["store"])
+
+
+def _print_stream(out: Console, stream: dict[str, Any], root: str) -> None:
+    out.print()
+    out.print(f"[bold cyan]{escape(stream['name'])}[/]", soft_wrap=True)
+    if "error" in stream:
+        out.print(f"  [red]cannot be opened:[/] {escape(stream['error'])}", soft_wrap=True)
+        return
+    limits = ", ".join(f"{name} {_limit(name, value)}" for name, value in stream["limits"].items())
+    lines = [
+        ("subjects", ", ".join(map(escape, stream["subjects"]))),
+        ("limits", limits or "none"),
+        ("messages", f"{stream['messages']:,} ({size(stream['bytes'])}), sequences {stream['first_seq']} to {stream['last_seq']}"),
+        ("times", f"{moment(stream['first_time_ns'])} to {moment(stream['last_time_ns'])} UTC"),
+        ("on disk", f"{size(stream['disk_bytes'])} in {count(len(stream['blocks']), 'block')}, epoch {stream['epoch']}"),
+    ]  # fmt: skip
+    if stream["deleted"]:
+        lines.append(("deleted", count(stream["deleted"], "sequence")))
+    if stream["lost"]:
+        lost = [(first, last + 1) for first, last in stream["lost"]]
+        lines.append(("lost", f"[red]{format_ranges(lost)}[/]"))
+    for label, text in lines:
+        out.print(f"  [dim]{label:<9}[/] {text}", soft_wrap=True)
+    _print_blocks(out, stream["blocks"], root)
+    _print_subjects(out, stream)
+    for finding in stream["findings"]:
+        colour = "red" if finding["kind"] in ("damaged records", "lost sequences", "set aside") else "yellow"
+        where = escape(short_path(finding["file"], root))
+        out.print(f"  [{colour}]{finding['kind']}[/]  {where}: {escape(finding['text'])}", soft_wrap=True)
+
+
+def _print_blocks(out: Console, blocks: list[dict[str, Any]], root: str) -> None:
+    if not blocks:
+        return
+    made = table("block", "rows", "live", "size", "sequences", "first time", "sum", right=("rows", "live", "size"))
+    shown = blocks if len(blocks) <= BLOCKS_MAX else blocks[: BLOCKS_MAX // 2] + blocks[-BLOCKS_MAX // 2 :]
+    for at, block in enumerate(shown):
+        if len(shown) < len(blocks) and at == BLOCKS_MAX // 2:
+            made.add_row(f"… {len(blocks) - len(shown)} more", "", "", "", "", "", "")
+        made.add_row(
+            os.path.basename(block["file"]), f"{block['rows']:,}", f"{block['live']:,}", size(block["size"]),
+            f"{block['first_seq']}-{block['last_seq']}", moment(block["first_time_ns"]),
+            "yes" if block["has_summary"] else "-",
+        )  # fmt: skip
+    out.print(made)
+
+
+def _print_subjects(out: Console, stream: dict[str, Any]) -> None:
+    top, total = stream["subjects_top"], stream["subject_count"]
+    if not total:
+        if stream["subject_filter"] != ">":
+            out.print(f"  no subject matches {escape(stream['subject_filter'])}", soft_wrap=True)
+        return
+    made = table("subject", "messages", right=("messages",))
+    for row in top:
+        made.add_row(escape(row["subject"]), f"{row['messages']:,}")
+    if total > len(top):
+        rest = stream["subject_messages"] - sum(row["messages"] for row in top)
+        made.add_row(f"[dim]… {total - len(top):,} more[/]", f"[dim]{rest:,}[/]")
+    out.print(made)
+
+
+def _limit(name: str, value: int) -> str:
+    from penstock.duration import format_duration
+
+    if name == "max_age":
+        return format_duration(value)
+    return size(value) if name in ("max_bytes", "max_msg_size") else f"{value:,}"
+
+
+__all__ = ["inspect"]

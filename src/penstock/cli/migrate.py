@@ -1,0 +1,110 @@
+"""penstock migrate: an old `messages.jsonl` becomes a stream. The source is left as it is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+
+from penstock.cli.output import OK, REFUSED, Advance, complain, console, count, print_json, progress
+from penstock.cli.subjects import derived_filters
+from penstock.cli.usage import UsageError, open_writing
+from penstock.db.database import Database, check_name
+from penstock.kernel.subject import is_valid_subject
+from penstock.store.file_store import FileStore
+from penstock.store.layout import StreamPaths
+from penstock.store.migrate import Migration, migrate_legacy, read_lines
+
+LEGACY = "messages.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    stream: str
+    path: str
+
+
+def migrate(root: str, source: str, name: str | None, subjects: list[str], as_json: bool) -> int:
+    """Migrate a file, a folder with one, or a folder of such folders; 1 when some lines were set aside."""
+    found = find_sources(source, name)
+    done: list[tuple[Source, Migration]] = []
+    total = sum(os.path.getsize(one.path) for one in found)
+    with open_writing(root, create=True) as db, progress("migrating", total) as advance:
+        for one in found:
+            done.append((one, migrate_one(db, one, subjects, advance)))
+    if as_json:
+        rows = [
+            {"stream": one.stream, "source": one.path, "messages": got.messages, "gaps": got.skipped,
+             "bad_lines": got.bad_lines, "set_aside": got.set_aside or None}
+            for one, got in done
+        ]  # fmt: skip
+        print_json({"store": db.path, "streams": rows})
+    else:
+        for one, got in done:
+            gaps = f", {count(got.skipped, 'sequence')} skipped that it does not have" if got.skipped else ""
+            console().print(f"{one.stream}: {count(got.messages, 'message')} from {one.path}{gaps}", soft_wrap=True, markup=False)
+    for one, got in done:
+        if got.bad_lines:
+            complain(f"{one.path}: {count(got.bad_lines, 'line')} could not be taken; they are in {got.set_aside}")
+    return REFUSED if any(got.bad_lines for _, got in done) else OK
+
+
+def find_sources(source: str, name: str | None) -> list[Source]:
+    """The files to migrate, and the streams that they become."""
+    if os.path.isfile(source):
+        return [Source(name or os.path.basename(os.path.dirname(os.path.abspath(source))), source)]
+    if not os.path.isdir(source):
+        raise UsageError(f"{source}: there is no such file or folder")
+    own = os.path.join(source, LEGACY)
+    if os.path.isfile(own):
+        return [Source(name or os.path.basename(os.path.abspath(source)), own)]
+    below = [(folder, os.path.join(source, folder, LEGACY)) for folder in sorted(os.listdir(source))]
+    found = [Source(folder, path) for folder, path in below if os.path.isfile(path) and name in (None, folder)]
+    if not found:
+        wanted = f"{name}/{LEGACY}" if name else f"{LEGACY}, and no folder with one"
+        raise UsageError(f"{source}: there is no {wanted} in it")
+    return found
+
+
+def migrate_one(db: Database, source: Source, subjects: list[str], advance: Advance) -> Migration:
+    check_name(source.stream, "stream")
+    paths = StreamPaths(os.path.join(db.path, db.account, source.stream))
+    if source.stream in db:
+        stream = db.get_stream(source.stream)
+        if stream.state().last_seq:
+            raise UsageError(
+                f"stream {source.stream} in {db.path} holds messages already: name another with --stream, or remove it first"
+            )
+    else:
+        filters = subjects or derived_filters(_subjects(source.path))
+        if not filters:
+            raise UsageError(f"{source.path}: no line of it is a message, so there is nothing to make a stream of")
+        stream = db.stream(source.stream, subjects=filters)
+    store = stream.store
+    assert isinstance(store, FileStore)
+    if os.path.exists(source.path) and not _is_same(source.path, paths.legacy):
+        _bring(source.path, paths.legacy)
+    # A crash from here on is finished by the next open: the file lies in the stream's own folder.
+    done = migrate_legacy(store, paths.legacy)
+    advance(os.path.getsize(source.path) if os.path.exists(source.path) else 0)
+    return done
+
+
+def _subjects(path: str) -> set[str]:
+    return {line.subject for line in read_lines(path, Migration(), []) if is_valid_subject(line.subject)}
+
+
+def _bring(path: str, target: str) -> None:
+    """A name of the file in the stream's folder: a link where that works, else a copy."""
+    temporary = f"{target}.tmp"
+    if os.path.exists(temporary):
+        os.unlink(temporary)
+    try:
+        os.link(path, temporary)
+    except OSError:
+        shutil.copyfile(path, temporary)
+    os.replace(temporary, target)
+
+
+def _is_same(one: str, other: str) -> bool:
+    return os.path.exists(other) and os.path.samefile(one, other)

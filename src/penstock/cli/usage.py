@@ -1,0 +1,56 @@
+"""What the commands share: opening a store, naming streams and times, and the error of a wrong command."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+
+import penstock
+from penstock.db.database import MARKER, Database
+from penstock.db.stream import Stream
+from penstock.duration import parse_time
+from penstock.errors import NotAStore, PenstockError
+
+
+class UsageError(PenstockError):
+    """The command cannot be run as it was given: one line says why, and what to write instead."""
+
+
+def open_reading(root: str) -> Database:
+    """Open a store beside whoever writes to it."""
+    return penstock.open(root, read_only=True)
+
+
+def open_writing(root: str, *, durability: str = "disk", create: bool = False) -> Database:
+    """Open a store for writing; StoreLocked names who has it. Only `create` makes one where there is none."""
+    if not create and not os.path.exists(os.path.join(root, MARKER)):
+        # Says why there is none; a command that writes to a store never makes one by a slip of the keyboard.
+        penstock.open(root, read_only=True).close()
+        raise NotAStore(root, f"there is no {MARKER} file in it")
+    return penstock.open(root, durability=durability)
+
+
+def streams_of(db: Database, names: Sequence[str]) -> list[Stream]:
+    """The streams that were named; all without a name."""
+    return [db.get_stream(name) for name in (dict.fromkeys(names) or db.streams())]
+
+
+def one_stream(db: Database, name: str | None) -> Stream:
+    """The stream that was named, or the only one there is."""
+    if name is not None:
+        return db.get_stream(name)
+    names = db.streams()
+    if len(names) == 1:
+        return db.get_stream(names[0])
+    raise UsageError(f"which stream? Name it with --stream; there are: {', '.join(names) or 'none'}")
+
+
+def parse_moment(text: str | None, option: str) -> int | None:
+    """Unix nanoseconds of a time given as an option; digits alone are Unix nanoseconds."""
+    if text is None:
+        return None
+    try:
+        return parse_time(int(text) if text.isdigit() else text, time.time_ns())
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None

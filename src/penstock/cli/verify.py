@@ -1,0 +1,108 @@
+"""penstock verify: read everything, check every checksum, name each damage by file, offset and sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.cli.check import Problem, StoreCheck, bytes_of, check_store, chosen_folders
+from penstock.cli.output import DAMAGED, OK, console, count, escape, inclusive, print_json, progress, short_path, size, table
+
+
+def verify(root: str, names: Sequence[str], as_json: bool) -> int:
+    """Check a store; 1 when there is damage that nobody has recorded."""
+    total = bytes_of(root, chosen_folders(root, names)) if names else bytes_of(root, _all(root))
+    with progress("verifying", total) as advance:
+        found = check_store(root, names or None, advance=advance)
+    if as_json:
+        print_json(check_facts(found))
+    else:
+        print_check(found)
+    return OK if found.is_ok else DAMAGED
+
+
+def _all(root: str) -> list[str]:
+    from penstock.cli.check import stream_folders
+
+    return stream_folders(root)
+
+
+def problem_facts(problem: Problem) -> dict[str, Any]:
+    return {
+        "kind": problem.kind,
+        "file": problem.path,
+        "offset": problem.offset,
+        "size": problem.size,
+        "seqs": inclusive(problem.seqs),
+        "known": problem.is_known,
+        "text": problem.text,
+    }
+
+
+def check_facts(found: StoreCheck) -> dict[str, Any]:
+    """The report as JSON has it; ranges of sequences are [first, last]."""
+    return {
+        "store": found.root,
+        "ok": found.is_ok,
+        "writer": found.holder,
+        "damage": len(found.damage),
+        "known": len(found.known),
+        "seconds": round(found.seconds, 3),
+        "problems": [problem_facts(problem) for problem in found.problems],
+        "streams": [
+            {
+                "name": stream.name,
+                "blocks": stream.blocks,
+                "messages": stream.messages,
+                "controls": stream.controls,
+                "bytes": stream.bytes,
+                "lost": inclusive(stream.lost),
+                "problems": [problem_facts(problem) for problem in stream.problems],
+                "notes": stream.notes,
+            }
+            for stream in found.streams
+        ],
+    }
+
+
+def print_check(found: StoreCheck) -> None:
+    """The report for people."""
+    out = console()
+    made = table(
+        "stream", "blocks", "records", "bytes", "damage", "known", right=("blocks", "records", "bytes", "damage", "known")
+    )
+    for stream in found.streams:
+        damage = str(len(stream.damage))
+        made.add_row(
+            escape(stream.name), f"{stream.blocks:,}", f"{stream.messages + stream.controls:,}", size(stream.bytes),
+            f"[red]{damage}[/]" if stream.damage else damage, str(len(stream.known)),
+        )  # fmt: skip
+    out.print(made)
+    for problem in found.damage:
+        _print_problem(problem, found.root, "red")
+    for problem in found.known:
+        _print_problem(problem, found.root, "yellow")
+    for stream in found.streams:
+        for note in stream.notes:
+            out.print(f"[dim]note: {escape(note.replace(found.root + '/', ''))}[/]", soft_wrap=True)
+    total = sum(stream.bytes for stream in found.streams)
+    rate = f"{size(total)} in {found.seconds:.1f} s"
+    if found.holder is not None:
+        rate += f"; beside its writer (pid {found.holder.get('pid', '?')}), up to what was committed"
+    if not found.is_ok:
+        out.print(
+            f"[red]damaged:[/] {count(len(found.damage), 'place')} ({rate}). "
+            "`penstock repair` keeps all that is readable and records the rest.",
+            soft_wrap=True,
+        )
+    elif found.known:
+        out.print(f"[green]ok[/]: nothing new; {count(len(found.known), 'known damage', 'known damages')} ({rate})")
+    else:
+        out.print(f"[green]ok[/]: every checksum holds ({rate})")
+
+
+def _print_problem(problem: Problem, root: str, colour: str) -> None:
+    label = "known damage" if problem.is_known else problem.kind
+    where = escape(short_path(problem.path, root))
+    place = f" at byte {problem.offset}" if problem.size else ""
+    console().print(f"[{colour}]{label}[/]  {where}{place}: {escape(problem.text)}", soft_wrap=True)
