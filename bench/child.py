@@ -1,4 +1,4 @@
-"""What a bench measures in a process of its own: `python -m bench.child open|write DIR`, answered as JSON."""
+"""What a bench measures in a process of its own: `python -m bench.child ACTION DIR`, answered as JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import penstock
-from bench.harness import SUBJECT_COUNT, Messages, io_count, subjects
+from bench.harness import PENDING_FILTERS, SUBJECT_COUNT, Messages, io_count, subjects
 from penstock.kernel.disk import Disk
 
 
@@ -74,6 +74,18 @@ def measure_open(path: str, is_watched: bool) -> dict[str, Any]:
     return answer
 
 
+def ask_pending(path: str) -> dict[str, Any]:
+    """The first questions of a process: milliseconds for each filter, and the memory that they took."""
+    with penstock.open(path, read_only=True) as db:
+        stream = db.stream("S")
+        middle, before, took = stream.state().last_seq // 2, rss(), {}
+        for subject in PENDING_FILTERS:
+            start = time.perf_counter()
+            stream.pending(middle, subject)
+            took[subject] = (time.perf_counter() - start) * 1e3
+        return {"ms": took, "rss_growth": rss() - before}
+
+
 def write_until_killed(path: str) -> None:
     """Publish batch after batch; after each, say the last sequence that was acknowledged."""
     messages = Messages(subjects(SUBJECT_COUNT))
@@ -91,6 +103,7 @@ def main() -> None:
     actions: dict[str, Callable[[str], Any]] = {
         "open": lambda path: measure_open(path, False),
         "open-watched": lambda path: measure_open(path, True),
+        "pending": ask_pending,
         "write": write_until_killed,
     }
     print(json.dumps(actions[sys.argv[1]](sys.argv[2])))

@@ -23,6 +23,7 @@ import penstock
 ROOT = Path(__file__).resolve().parent.parent
 PAYLOAD_SIZE = 128
 SUBJECT_COUNT = 1000
+PENDING_FILTERS = ("a.>", "*.x.*")  # of `many_subjects`: by a beginning and by a token in the middle, half each
 Message = tuple[str, bytes]
 
 
@@ -222,6 +223,17 @@ def block_files(store: Path) -> list[Path]:
 
 def block_bytes(store: Path) -> int:
     return sum(path.stat().st_size for path in block_files(store))
+
+
+def warm_cache(store: Path) -> int:
+    """Read every file of a store, so that the page cache has it (some systems drop what rests): how many bytes."""
+    buffer, total = bytearray(1 << 20), 0
+    for path in store.rglob("*"):
+        if path.is_file():
+            with path.open("rb", buffering=0) as file:
+                while got := file.readinto(buffer):
+                    total += got
+    return total
 
 
 def io_count(field: str) -> int:

@@ -7,9 +7,8 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-from bench.harness import ROOT, Bench, block_bytes, block_files, child, median
+from bench.harness import ROOT, Bench, block_bytes, block_files, child, median, warm_cache
 
 RECORDS_MIN = 65536  # a block of which more was read was read for its records, not for its header
 
@@ -22,7 +21,7 @@ def run(bench: Bench) -> str:
     bench.add(f"open {count} messages, clean stop", median(one["seconds"] for one in clean), "s", at_most=0.3)
     _forget_cached(few)
     bench.add("  nothing of it in the page cache", child("open", few)["seconds"], "s")
-    _read_all(few)
+    warm_cache(few)
     _rebuild(bench, few)
     _kill(bench, few)
     memory = clean[-1]
@@ -63,7 +62,13 @@ def _kill(bench: Bench, store: Path) -> None:
     walked = [name for name, size in files.items() if name.endswith(".blk") and size > RECORDS_MIN]
     others = sum(size for name, size in files.items() if name.endswith(".blk") and name != last.name)
     bench.add("open after kill -9", answer["seconds"], "s")
-    bench.add("open after kill -9: blocks whose records were read", float(len(walked)), "blocks", at_most=1, target="<= 1: the last")
+    bench.add(
+        "open after kill -9: blocks whose records were read",
+        float(len(walked)),
+        "blocks",
+        at_most=1,
+        target="<= 1: the last",
+    )
     bench.add(
         "  bytes read of the last block",
         files.get(last.name, 0) / 1e6,
@@ -91,19 +96,13 @@ def _write_and_kill(store: Path, count: int) -> int:
 
 
 def _forget_cached(store: Path) -> None:
-    for path in _files(store):
+    """Take a store's files out of the page cache."""
+    for path in store.rglob("*"):
+        if not path.is_file():
+            continue
         fd = os.open(path, os.O_RDONLY)
         try:
             os.fsync(fd)
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(fd)
-
-
-def _read_all(store: Path) -> None:
-    for path in _files(store):
-        path.read_bytes()
-
-
-def _files(store: Path) -> list[Any]:
-    return [path for path in store.rglob("*") if path.is_file()]

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 import penstock
-from bench.harness import SUBJECT_COUNT, Bench, Messages, seconds_of, subjects
+from bench.harness import SUBJECT_COUNT, Bench, Messages, seconds_of, subjects, warm_cache
 from bench.peers import open_peers
 
 ROUNDS = 3
@@ -41,7 +41,9 @@ def run(bench: Bench) -> str:
     for peer in peers:
         peer.close()
     shutil.rmtree(folder)
-    with penstock.open(bench.few_subjects(), read_only=True) as db:
+    large = bench.few_subjects()
+    warm_cache(large)
+    with penstock.open(large, read_only=True) as db:
         stream, total = db.stream("S"), bench.message_count
         wide = [chance.randrange(1, total + 1) for _ in range(asked)]
         deque(map(stream.get, wide[:1000]), 0)

@@ -1,4 +1,4 @@
-"""docs/format.md says what the constants and the code do: magics, offsets, kinds, reasons, flags, sections, the worked example."""
+"""docs/format.md says what the constants and the code do: magics, offsets, kinds, flags, sections, the example."""
 
 from __future__ import annotations
 
@@ -157,8 +157,8 @@ def test_the_files_are_called_as_on_the_page() -> None:
 
 def header(**changes: Any) -> BlockHeader:
     wanted: dict[str, Any] = {
-        "stream_id": STREAM_ID, "block_id": 0x0101, "epoch": 0x0202, "base_seq": 0x0303, "first_seq": 0x0404, "base_time": -5,
-        "salt": 0x0606, "generation": 0x0707,
+        "stream_id": STREAM_ID, "block_id": 0x0101, "epoch": 0x0202, "base_seq": 0x0303, "first_seq": 0x0404,
+        "base_time": -5, "salt": 0x0606, "generation": 0x0707,
     }  # fmt: skip
     return BlockHeader(**(wanted | changes))
 
@@ -326,34 +326,19 @@ def test_head_is_laid_out_as_the_page_says(stopped: tuple[StreamPaths, FileStore
 
 def test_a_checkpoint_is_laid_out_as_the_page_says() -> None:
     row = BlockRow(*range(1, 14), -14, -15, -16, 17, 18, is_dense=False, dead=b"D" * 8, subject_filter=b"F" * 3)
-    wanted = Checkpoint(
-        STREAM_ID, 24, 32, 40, 48, 56, -64, -72, 80, 88, 96, 104, [row], b"S" * 5, [(1, -2)], [(3, 4), (5, 6)], [(7, 8)]
-    )
+    fixed = (24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104)  # each field holds its own offset
+    wanted = Checkpoint(STREAM_ID, *fixed, [row], b"S" * 5, [(1, -2)], [(3, 4), (5, 6)], [(7, 8)])
     data, table = wanted.encode(), layout("CHECKPOINT")
-    check_fields(
-        data,
-        table,
-        {
-            "magic": constants.CHECKPOINT_MAGIC,
-            "stream_id": STREAM_ID,
-            "epoch": 24,
-            "block_id": 32,
-            "offset": 40,
-            "first_seq": 48,
-            "last_seq": 56,
-            "first_time": -64,
-            "last_time": -72,
-            "messages": 80,
-            "bytes": 88,
-            "numbering": 96,
-            "floor": 104,
-        },
-    )
+    names = [name for name in Checkpoint.__dataclass_fields__ if name in table]
+    assert ["magic", *names] == [name for name in table if name != "sections"], "the page's names, in the page's order"
+    check_fields(data, table, {"magic": constants.CHECKPOINT_MAGIC, "stream_id": STREAM_ID})
+    for name in names[1:]:
+        assert field(data, table[name]) == table[name][0] == getattr(wanted, name)
     assert field(data, (len(data) - 8, 8)) == xxhash.xxh64_intdigest(data[:-8])
     spans = list(struct.iter_unpack("<QQ", data[112:208]))
     found = [data[offset : offset + size] for offset, size in spans]
-    names = re.search(r"\| 112 \| sections \|[^|]*\| ([^|]*) \|", part("CHECKPOINT"))
-    assert names and names[1] == "blocks, dead, subjects, expiries, filters, skips"
+    listed = re.search(r"\| 112 \| sections \|[^|]*\| ([^|]*) \|", part("CHECKPOINT"))
+    assert listed and listed[1] == "blocks, dead, subjects, expiries, filters, skips"
     assert found[0] == struct.pack("<13Q3q4I", *range(1, 14), -14, -15, -16, 17, 18, 8, 3)
     assert "per block 144 bytes" in part("CHECKPOINT") and len(found[0]) == 144
     assert found[1:4] == [b"D" * 8, b"S" * 5, struct.pack("<Qq", 1, -2)]

@@ -15,7 +15,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -81,7 +81,8 @@ class Driver:
         self.usual = {"disk": SYNCED, "os": WRITTEN, "lazy": ACKED}[durability]
         self.store: FileStore | None = None
         self.number = 0
-        self.under_way: dict[int, Content] = {}  # what the step that runs has published
+        self.aimed: State | None = None  # what the step that runs will lead to
+        self.erased: dict[int, list[bytes]] = {}  # payloads that were erased, by the number of the step
 
     @property
     def live(self) -> dict[int, Content]:
@@ -91,31 +92,38 @@ class Driver:
     def last_seq(self) -> int:
         return self.states[-1].last_seq
 
-    def note(self, what: str, live: dict[int, Content] | None = None, last_seq: int | None = None, **more: object) -> None:
-        """Acknowledged: the new state, and a mark in the disk's log."""
+    def aim(self, what: str, live: dict[int, Content] | None = None, last_seq: int | None = None, **more: object) -> None:
+        """What the step that comes now will lead to."""
         before = self.states[-1]
-        assert self.store is not None
-        self.states.append(
-            State(
-                what,
-                before.live if live is None else live,
-                before.last_seq if last_seq is None else last_seq,
-                self.store.epoch,
-                **{"safety": self.usual, "is_open": True, **more},  # type: ignore[arg-type]
-            )
+        self.aimed = State(
+            what,
+            before.live if live is None else live,
+            before.last_seq if last_seq is None else last_seq,
+            **{"safety": self.usual, "is_open": True, **more},  # type: ignore[arg-type]
         )
+
+    def aim_without(self, what: str, gone: Callable[[int], bool], **more: object) -> None:
+        self.aim(what, {seq: one for seq, one in self.live.items() if not gone(seq)}, **more)
+
+    def note(self) -> None:
+        """Acknowledged: it came out as aimed, and a mark in the disk's log says so."""
+        assert self.store is not None and self.aimed is not None
+        self.states.append(replace(self.aimed, epoch=self.store.epoch))
+        self.aimed = None
         self.on_step(len(self.states) - 1)
 
     # Steps.
 
     def open(self) -> None:
+        self.aim("open", safety=SYNCED if self.states[-1].safety == SYNCED else self.usual)
         self.store = open_store(self.path, self.durability, self.limits, self.disk, self.clock)
-        self.note("open", safety=SYNCED if self.states[-1].safety == SYNCED else self.usual)
+        self.note()
 
     def stop(self) -> None:
         assert self.store is not None
+        self.aim("stop", safety=SYNCED, is_open=False)
         self.store.stop()
-        self.note("stop", safety=SYNCED, is_open=False)
+        self.note()
 
     def reopen(self) -> None:
         self.stop()
@@ -131,28 +139,23 @@ class Driver:
 
     def append(self, count: int = 1, subject: str | None = None) -> None:
         assert self.store is not None
-        made = [self.make(subject) for _ in range(count)]
-        batch = Batch.of([(name, payload, headers) for name, headers, payload in made])
-        self.under_way = {self.last_seq + 1 + n: one for n, one in enumerate(made)}
-        self.clock.advance(1_000_000)
-        self.store.append(batch)
-        self.store.commit()
-        assert [batch.seq(n) for n in range(count)] == list(self.under_way), "sequences run on"
+        made = {self.last_seq + 1 + n: self.make(subject) for n in range(count)}
+        batch = Batch.of([(name, payload, headers) for name, headers, payload in made.values()])
         live = dict(self.live)
-        for seq, content in self.under_way.items():
+        for seq, content in made.items():
             live[seq] = content
             most = self.limits.max_msgs_per_subject
             own = [one for one in live if live[one][0] == content[0]] if most > 0 else []
             for one in own[:-most] if own else ():
                 del live[one]
-        most = self.limits.max_msgs
-        while 0 < most < len(live):
+        while 0 < self.limits.max_msgs < len(live):
             del live[next(iter(live))]
-        self.note(f"append {count}", live, self.last_seq + count, published=self.under_way)
-        self.under_way = {}
-
-    def drop(self, what: str, gone: Callable[[int], bool], **more: object) -> None:
-        self.note(what, {seq: one for seq, one in self.live.items() if not gone(seq)}, **more)
+        self.aim(f"append {count}", live, self.last_seq + count, published=made)
+        self.clock.advance(1_000_000)
+        self.store.append(batch)
+        self.store.commit()
+        assert [batch.seq(n) for n in range(count)] == list(made), "sequences run on"
+        self.note()
 
     def any_seq(self) -> int:
         return self.rng.choice(list(self.live)) if self.live else 1
@@ -160,73 +163,87 @@ class Driver:
     def remove(self) -> None:
         assert self.store is not None
         seq = self.any_seq()
+        self.aim_without(f"remove {seq}", lambda one: one == seq)
         assert self.store.remove(seq) == (seq in self.live)
-        self.drop(f"remove {seq}", lambda one: one == seq)
+        self.note()
 
     def remove_many(self) -> None:
         assert self.store is not None
         seqs = set(self.rng.sample(list(self.live), len(self.live) // 3))
+        self.aim_without(f"remove {len(seqs)}", lambda one: one in seqs)
         assert self.store.remove_many(list(seqs)) == len(seqs)
-        self.drop(f"remove {len(seqs)}", lambda one: one in seqs)
+        self.note()
 
     def erase(self) -> None:
         assert self.store is not None
         seq = self.any_seq()
-        assert self.store.erase(seq) == (seq in self.live)
-        self.drop(f"erase {seq}", lambda one: one == seq, safety=SYNCED if seq in self.live else self.states[-1].safety)
+        erased = [self.live[seq][2]] if seq in self.live else []
+        self.aim_without(f"erase {seq}", lambda one: one == seq, safety=SYNCED if erased else self.states[-1].safety)
+        assert self.store.erase(seq) == bool(erased)
+        self.erased[len(self.states)] = erased
+        self.note()
 
     def purge(self) -> None:
         assert self.store is not None
+        self.aim("purge", {})
         self.store.purge()
-        self.drop("purge", lambda one: True)
+        self.note()
 
     def purge_subject(self) -> None:
         assert self.store is not None
         subject, keep = f"s.{self.rng.randrange(12)}", self.rng.randrange(3)
         own = [seq for seq in self.live if self.live[seq][0] == subject]
         gone = set(own[: len(own) - keep] if keep else own)
+        self.aim_without(f"purge {subject} keep {keep}", lambda one: one in gone)
         assert self.store.purge_ex(subject, keep=keep) == len(gone)
-        self.drop(f"purge {subject} keep {keep}", lambda one: one in gone)
+        self.note()
 
     def compact(self) -> None:
         assert self.store is not None
         seq = self.any_seq()
+        self.aim_without(f"compact {seq}", lambda one: one < seq)
         self.store.compact(seq)
-        self.drop(f"compact {seq}", lambda one: one < seq)
+        self.note()
 
     def compact_beyond(self) -> None:
         assert self.store is not None
         seq = self.last_seq + self.rng.randrange(2, 5)
+        self.aim(f"compact {seq}", {}, seq - 1)
         self.store.compact(seq)
-        self.note(f"compact {seq}", {}, seq - 1)
+        self.note()
 
     def skip(self) -> None:
         assert self.store is not None
         count = self.rng.randrange(1, 4)
+        self.aim(f"skip {count}", None, self.last_seq + count)
         assert self.store.skip(count) == self.last_seq + count
-        self.note(f"skip {count}", None, self.last_seq + count)
+        self.note()
 
     def truncate(self) -> None:
         assert self.store is not None
         seq = self.last_seq - self.rng.randrange(min(self.last_seq, 30) + 1)
-        self.store.truncate(seq)
         live = {one: self.live[one] for one in self.live if one <= seq}
-        self.note(f"truncate {seq}", live, seq, safety=SYNCED if seq < self.last_seq else self.usual)
+        self.aim(f"truncate {seq}", live, seq, safety=SYNCED if seq < self.last_seq else self.usual)
+        self.store.truncate(seq)
+        self.note()
 
     def flush(self) -> None:
         assert self.store is not None
+        self.aim("flush", safety=max(WRITTEN, self.usual))
         self.store.flush_all_pending()
-        self.note("flush", safety=max(WRITTEN, self.usual))
+        self.note()
 
     def sync(self) -> None:
         assert self.store is not None
+        self.aim("sync", safety=SYNCED)
         self.store.sync()
-        self.note("sync", safety=SYNCED)
+        self.note()
 
     def checkpoint(self) -> None:
         assert self.store is not None
+        self.aim("checkpoint", safety=SYNCED)
         self.store.write_checkpoint()
-        self.note("checkpoint", safety=SYNCED)
+        self.note()
 
     def close(self) -> None:
         """Let go of the store, whatever state it is in."""

@@ -59,10 +59,19 @@ def check_epoch(driver: Driver, mark: int | None, epoch: int) -> None:
 
 def check_image(driver: Driver, image: CrashImage) -> None:
     window = window_at(driver.states, image.mark, driver.durability, image.is_power_cut)
+    check_erased(driver, image)
     with opened(image.path / "stream", driver.durability, driver.limits, image.is_power_cut) as store:
         live = check_window(store, window)
         check_epoch(driver, image.mark, store.epoch)
         check_goes_on(image.path / "stream", driver.durability, driver.limits, store, live)
+
+
+def check_erased(driver: Driver, image: CrashImage) -> None:
+    """What was erased, and acknowledged, is in no file."""
+    gone = [one for step, erased in driver.erased.items() if step <= (image.mark or 0) for one in erased if len(one) > 12]
+    for path in image.path.rglob("*") if gone else ():
+        data = path.read_bytes() if path.is_file() else b""
+        assert not any(one in data for one in gone), f"an erased payload is still in {path.name}"
 
 
 def explain(error: BaseException, name: str, durability: str, seed: int, driver: Driver, *images: CrashImage) -> None:

@@ -1,6 +1,6 @@
 """The whole store interface against a dictionary: random operations, reopened clean and unclean, with files taken away.
 
-`N=` sets the operations in all (default 40,000), `SEED=` the first chunk's seed; a failure prints the seed and the last steps.
+`N=` sets the operations in all (default 40,000), `SEED=` the first chunk's seed; a failure prints its seed and steps.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ CONFIGS: dict[str, Limits] = {
 SUBJECTS = ["a", "a.b", "a.c", "a.b.c", "b.x.1", "b.x.2", "b.y.1"] + [f"n.{n}" for n in range(25)]
 BAD_SUBJECTS = ["", ".", "a..b", "a b", ".a", "a.", "a.*", "a.>"]
 FILTERS: list[list[str]] = [
-    [], [">"], ["a"], ["a.*"], ["a.>"], ["*"], ["*.*"], ["b.*.1"], ["b.>", "a.b"], ["n.3"], ["n.*"], ["none.*"], ["none"],
+    [], [">"], ["a"], ["a.*"], ["a.>"], ["*"], ["*.*"], ["b.*.1"], ["b.>", "a.b"], ["n.3"], ["n.*"], ["none.*"],
+    ["none"],
     ["a", "b.x.1", "n.7"], ["*.b.>"], ["n.1", "n.1", "n.*"],
 ]  # fmt: skip
 
@@ -253,7 +254,8 @@ class Machine:
 
     def pick(self) -> Callable[[], None]:
         table: list[tuple[Callable[[], None], int]] = [
-            (self.append, 45), (self.remove, 12), (self.remove_many, 4), (self.erase, 3), (self.skip, 3), (self.advance, 8),
+            (self.append, 45), (self.remove, 12), (self.remove_many, 4), (self.erase, 3), (self.skip, 3),
+            (self.advance, 8),
             (self.purge, 1), (self.purge_ex, 4), (self.compact, 3), (self.truncate, 2),
         ]  # fmt: skip
         if self.is_file:

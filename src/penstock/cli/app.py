@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -29,43 +29,60 @@ app = typer.Typer(
     "`penstock COMMAND --help` has examples; the page is docs/cli.md.",
 )
 
-Dir = Annotated[str, typer.Argument(metavar="DIR", help="The store: the directory given to penstock.open().", show_default=False)]
-Streams = Annotated[
-    list[str] | None, typer.Option("--stream", "-s", metavar="S", help="Only this stream; may be repeated.", show_default=False)
-]
-OneStream = Annotated[str | None, typer.Option("--stream", "-s", metavar="S", help="The stream.", show_default=False)]
-Subjects = Annotated[
-    list[str] | None,
-    typer.Option("--subject", metavar="F", help="Only these subjects, wildcards allowed: 'orders.eu.>'.", show_default=False),
-]
-Since = Annotated[
-    str | None,
-    typer.Option("--since", metavar="T", help="Stored at or after: 2026-11-01, 2026-11-01T12:00Z, -1h, '7d ago'.", show_default=False),
-]
-Until = Annotated[str | None, typer.Option("--until", metavar="T", help="Stored before; written like --since.", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
-CaptureSubjects = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--subjects", metavar="F", show_default=False,
-        help="What a new stream captures; may be repeated. Without it: FIRST_TOKEN.> of each subject.",
-    ),
-]  # fmt: skip
 
-
-class Form(str, Enum):
+class Form(StrEnum):
     jsonl = "jsonl"
     csv = "csv"
     parquet = "parquet"
 
 
+def _option(*names: str, help: str, metavar: str | None = None, **more: Any) -> Any:
+    return typer.Option(*names, metavar=metavar, help=help, show_default=False, **more)
+
+
+def _argument(metavar: str, help: str) -> Any:
+    return typer.Argument(metavar=metavar, help=help, show_default=False)
+
+
+Dir = Annotated[str, _argument("DIR", "The store: the directory given to penstock.open().")]
+Seqs = Annotated[list[str], _argument("SEQ", "Sequences, or ranges such as 20-25.")]
+File = Annotated[str | None, _argument("FILE", "JSONL as export writes it; standard input without.")]
+Source = Annotated[str, _argument("SOURCE", "messages.jsonl, its folder, or a folder of such folders.")]
+
+Streams = Annotated[list[str] | None, _option("--stream", "-s", metavar="S", help="Only this stream; may be repeated.")]
+OneStream = Annotated[str | None, _option("--stream", "-s", metavar="S", help="The stream.")]
+IntoStream = Annotated[
+    str | None, _option("--stream", "-s", metavar="S", help="Into this stream, whatever the lines say.")
+]
+Subjects = Annotated[
+    list[str] | None,
+    _option("--subject", metavar="F", help="Only these subjects, wildcards allowed: 'orders.eu.>'."),
+]
+CountSubject = Annotated[str | None, _option("--subject", metavar="F", help="Count only these: 'orders.eu.>'.")]
+NewSubjects = Annotated[
+    list[str] | None,
+    _option(
+        "--subjects", metavar="F", help="What a new stream captures; may be repeated. Else: FIRST_TOKEN.> of each."
+    ),
+]
+Since = Annotated[
+    str | None, _option("--since", metavar="T", help="Stored at or after: 2026-11-01, 2026-11-01T12:00Z, -1h.")
+]
+Until = Annotated[str | None, _option("--until", metavar="T", help="Stored before; written like --since.")]
+StartSeq = Annotated[int | None, _option("--start-seq", metavar="N", min=0, help="From this sequence on.")]
+Top = Annotated[int, typer.Option("--top", metavar="N", min=0, help="How many subjects to list.")]
+Json = Annotated[bool, _option("--json", help="One JSON object on standard output.")]
+DryRun = Annotated[bool, _option("--dry-run", "-n", help="Say what would be done; write nothing.")]
+SkipExisting = Annotated[bool, _option("--skip-existing", help="Leave out sequences that the stream has passed.")]
+Format = Annotated[Form, typer.Option("--format", "-f", help="JSONL and CSV go to standard output without --out.")]
+Out = Annotated[
+    str | None, _option("--out", "-o", metavar="PATH", help="A file; a directory for Parquet of several streams.")
+]
+
+
 @app.command("inspect", epilog="Example: penstock inspect data --stream ORDERS --subject 'orders.eu.>'")
 def inspect_command(
-    root: Dir,
-    stream: Streams = None,
-    subject: Annotated[str | None, typer.Option("--subject", metavar="F", help="Count only these subjects.", show_default=False)] = None,
-    top: Annotated[int, typer.Option("--top", metavar="N", min=0, help="How many subjects to list.")] = 10,
-    as_json: Json = False,
+    root: Dir, stream: Streams = None, subject: CountSubject = None, top: Top = 10, as_json: Json = False
 ) -> int:
     """Show streams, blocks, subjects, who writes now, and what was found damaged.
 
@@ -88,34 +105,26 @@ def verify_command(root: Dir, stream: Streams = None, as_json: Json = False) -> 
 
 
 @app.command("repair", epilog="Example: penstock repair data --dry-run, then penstock repair data")
-def repair_command(
-    root: Dir,
-    stream: Streams = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Say what would be done; write nothing.")] = False,
-    as_json: Json = False,
-) -> int:
+def repair_command(root: Dir, stream: Streams = None, dry_run: DryRun = False, as_json: Json = False) -> int:
     """Keep everything readable, set the rest aside, print what was lost.
 
-    Damaged bytes are copied to NNNNNN.blk.OFFSET.damaged; what they cost is recorded in the stream. Takes the write lock.
+    Damaged bytes are copied to NNNNNN.blk.OFFSET.damaged; what they cost is recorded in the stream.
     """
     from penstock.cli.repair import repair
 
     return repair(root, stream or [], dry_run, as_json)
 
 
-@app.command("export", epilog="Example: penstock export data -s ORDERS --format parquet --out orders.parquet --since -1h")
+@app.command("export", epilog="Example: penstock export data -s ORDERS -f parquet -o orders.parquet --since -1h")
 def export_command(
     root: Dir,
-    form: Annotated[Form, typer.Option("--format", "-f", help="JSONL and CSV go to standard output without --out.")] = Form.jsonl,
-    out: Annotated[
-        str | None,
-        typer.Option("--out", "-o", metavar="PATH", show_default=False, help="A file; for Parquet of several streams a directory."),
-    ] = None,
+    form: Format = Form.jsonl,
+    out: Out = None,
     stream: Streams = None,
     subject: Subjects = None,
     since: Since = None,
     until: Until = None,
-    start_seq: Annotated[int | None, typer.Option("--start-seq", metavar="N", min=0, help="From this sequence on.", show_default=False)] = None,
+    start_seq: StartSeq = None,
 ) -> int:
     """Write messages as JSONL, CSV or Parquet, in sequence order.
 
@@ -129,10 +138,10 @@ def export_command(
 @app.command("import", epilog="Example: penstock export old | penstock import new")
 def import_command(
     root: Dir,
-    file: Annotated[str | None, typer.Argument(metavar="FILE", help="JSONL as export writes it; standard input without.", show_default=False)] = None,
-    stream: Annotated[str | None, typer.Option("--stream", "-s", metavar="S", help="Into this stream, whatever the lines say.", show_default=False)] = None,
-    subjects: CaptureSubjects = None,
-    skip_existing: Annotated[bool, typer.Option("--skip-existing", help="Leave out sequences that the stream has passed.")] = False,
+    file: File = None,
+    stream: IntoStream = None,
+    subjects: NewSubjects = None,
+    skip_existing: SkipExisting = False,
     as_json: Json = False,
 ) -> int:
     """Store JSONL lines with their sequences and times; makes the streams that are missing.
@@ -145,12 +154,7 @@ def import_command(
 
 
 @app.command("erase", epilog="Example: penstock erase data --stream ORDERS 17 20-25")
-def erase_command(
-    root: Dir,
-    seqs: Annotated[list[str], typer.Argument(metavar="SEQ", help="Sequences, or ranges such as 20-25.", show_default=False)],
-    stream: OneStream = None,
-    as_json: Json = False,
-) -> int:
+def erase_command(root: Dir, seqs: Seqs, stream: OneStream = None, as_json: Json = False) -> int:
     """Delete messages and overwrite their headers and payload on disk.
 
     Afterwards no file of the store holds them. Copies made elsewhere (exports, backups) are yours to find.
@@ -162,11 +166,7 @@ def erase_command(
 
 @app.command("migrate", epilog="Example: penstock migrate data old/ORDERS/messages.jsonl --stream ORDERS")
 def migrate_command(
-    root: Dir,
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="messages.jsonl, its folder, or a folder of such folders.", show_default=False)],
-    stream: OneStream = None,
-    subjects: CaptureSubjects = None,
-    as_json: Json = False,
+    root: Dir, source: Source, stream: OneStream = None, subjects: NewSubjects = None, as_json: Json = False
 ) -> int:
     """Turn old messages.jsonl files into streams, with their sequences and times.
 
@@ -177,19 +177,19 @@ def migrate_command(
     return migrate(root, source, stream, subjects or [], as_json)
 
 
-@app.callback(invoke_without_command=False)
-def _options(
-    version: Annotated[bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=lambda on: _version(on))] = False,
-) -> None:
-    """(The help of the whole is in `app`.)"""
-
-
-def _version(on: bool) -> None:
-    if on:
+def _version(is_asked: bool) -> None:
+    if is_asked:
         import penstock
 
         sys.stdout.write(f"penstock {penstock.__version__}\n")
         raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, _option("--version", help="Show the version.", is_eager=True, callback=_version)] = False,
+) -> None:
+    """(The help of the whole is in `app`.)"""
 
 
 def run(args: Sequence[str] | None) -> int:

@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from penstock.cli.evidence import read_evidence
 from penstock.db.database import MARKER, MARKER_TEXT
 from penstock.db.lock import holder_of
 from penstock.errors import CorruptBlock, NewerFormat, NotAStore, StreamNotFound
@@ -154,7 +155,11 @@ def bytes_of(root: str, streams: Iterable[str]) -> int:
 
 
 def check_store(
-    root: str, streams: Iterable[str] | None = None, *, disk: Disk | None = None, advance: Callable[[int], None] = nothing
+    root: str,
+    streams: Iterable[str] | None = None,
+    *,
+    disk: Disk | None = None,
+    advance: Callable[[int], None] = nothing,
 ) -> StoreCheck:
     """Check a store, or some of its streams; `advance` hears of the bytes read."""
     root = os.path.abspath(root)
@@ -179,6 +184,7 @@ class StreamChecker:
         self.found = StreamCheck(name, paths)
         self.snapshot: Snapshot | None = None
         self.newly_lost = SeqSet()
+        self.recorded = SeqSet()  # lost, and written down
         self.explained = SeqSet()  # lost sequences that a damaged place accounts for
 
     def run(self) -> StreamCheck:
@@ -192,6 +198,7 @@ class StreamChecker:
         self.load(identity)
         try:
             self.check_blocks()
+            self.check_missing(identity)
             self.check_leftovers()
             self.check_lost()
         finally:
@@ -228,7 +235,9 @@ class StreamChecker:
             elif identity is None:
                 self.add("missing file", path, f"it is missing; {cost}")
         if len({identity.revision for identity in held}) > 1:
-            self.found.notes.append("the copies of config.json differ in age: the next open for writing makes them equal")
+            self.found.notes.append(
+                "the copies of config.json differ in age: the next open for writing makes them equal"
+            )
         return max(held, key=lambda identity: identity.revision, default=None)
 
     def check_head(self, identity: Identity) -> None:
@@ -283,8 +292,10 @@ class StreamChecker:
             for start, stop in finding.seqs:
                 self.newly_lost.add_range(start, stop - 1)
         assert self.snapshot is not None
-        spans = [(first, last + 1) for first, last in self.snapshot.lost.ranges()]
-        self.found.lost = [left for span in spans for left in subtract(span, (self.newly_lost,))]
+        for first, last in self.snapshot.lost.ranges():
+            for start, stop in subtract((first, last + 1), (self.newly_lost,)):
+                self.recorded.add_range(start, stop - 1)
+        self.found.lost = [(first, last + 1) for first, last in self.recorded.ranges()]
 
     # Blocks.
 
@@ -384,7 +395,9 @@ class StreamChecker:
         for offset, size, end in places:
             start, upper = neighbours.between(offset, end)
             if upper is None:
-                upper = head.committed_seq + 1 if head is not None else next_seq or (summary.last_seq + 1 if summary else 0)
+                upper = (
+                    head.committed_seq + 1 if head is not None else next_seq or (summary.last_seq + 1 if summary else 0)
+                )
             seqs = self.missing(start, upper)
             is_known = (offset, size) in recorded and not seqs
             text = f"{size} bytes: " + ("the file ends early" if end == len(data) < stop else "the checksum differs")
@@ -436,6 +449,20 @@ class StreamChecker:
             return None
         return summary
 
+    def check_missing(self, identity: Identity) -> None:
+        """Blocks that the checkpoint of the last stop lists, and that are not there."""
+        head = self.snapshot.head if self.snapshot is not None else None
+        for path, live in read_evidence(self.disk, self.paths, identity.stream_id, head).missing:
+            lost = [left for first, last in live.ranges() for left in subtract((first, last + 1), (self.recorded,))]
+            for start, stop in lost:
+                self.explained.add_range(start, stop - 1)
+            if lost:
+                number = sum(stop - start for start, stop in lost)
+                text = (
+                    f"the block is missing; costs {number} message{'' if number == 1 else 's'}, {format_ranges(lost)}"
+                )
+                self.add("missing file", path, text, seqs=lost)
+
     # What is left over.
 
     def check_leftovers(self) -> None:
@@ -454,7 +481,9 @@ class StreamChecker:
         for first, last in self.newly_lost.ranges():
             for start, stop in subtract((first, last + 1), (self.explained,)):
                 number = stop - start
-                text = f"{number} sequence{'' if number == 1 else 's'} without a record: {format_ranges([(start, stop)])}"
+                text = (
+                    f"{number} sequence{'' if number == 1 else 's'} without a record: {format_ranges([(start, stop)])}"
+                )
                 self.add("lost sequences", self.paths.root, text, seqs=[(start, stop)])
 
 

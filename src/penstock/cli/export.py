@@ -96,7 +96,9 @@ def export(
                 done = _export_text(streams, out, form == "csv", wanted, advance)
     if out is not None:
         rows = sum(one.count for one in done)
-        sys.stderr.write(f"{count(rows, 'message')} in {time.monotonic() - began:.1f} s: {out} ({size(_size_of(out))})\n")
+        sys.stderr.write(
+            f"{count(rows, 'message')} in {time.monotonic() - began:.1f} s: {out} ({size(_size_of(out))})\n"
+        )
     return _tell_damage(done)
 
 

@@ -7,7 +7,19 @@ from collections.abc import Sequence
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.output import DAMAGED, OK, console, count, escape, inclusive, moment, print_json, short_path, size, table
+from penstock.cli.output import (
+    DAMAGED,
+    OK,
+    console,
+    count,
+    escape,
+    inclusive,
+    moment,
+    print_json,
+    short_path,
+    size,
+    table,
+)
 from penstock.cli.usage import open_reading
 from penstock.db.lock import holder_of
 from penstock.errors import PenstockError
@@ -27,7 +39,8 @@ def inspect(root: str, names: Sequence[str], subject: str | None, top: int, as_j
     """Show a store; 1 when a stream of it could not be opened."""
     with open_reading(root) as db:
         for name in names:
-            db.get_stream(name) if name not in db.streams() else None
+            if name not in db.streams():
+                db.get_stream(name)  # says what there is
         facts: dict[str, Any] = {"store": db.path, "writer": holder_of(db.path), "streams": []}
         for name in dict.fromkeys(names) or db.streams():
             facts["streams"].append(_stream_facts(db, name, subject or ">", top))
@@ -74,7 +87,14 @@ def _facts_of(stream: Stream, subject: str, top: int) -> dict[str, Any]:
         "subject_messages": sum(totals.values()),
         "subjects_top": [{"subject": name, "messages": total} for name, total in most],
         "findings": [
-            {"kind": one.kind, "file": one.path, "offset": one.offset, "size": one.size, "seqs": inclusive(one.seqs), "text": one.text}
+            {
+                "kind": one.kind,
+                "file": one.path,
+                "offset": one.offset,
+                "size": one.size,
+                "seqs": inclusive(one.seqs),
+                "text": one.text,
+            }
             for one in stream.findings
         ],
     }  # fmt: skip
@@ -109,7 +129,9 @@ def _print(facts: dict[str, Any], is_whole: bool) -> None:
             soft_wrap=True,
         )
     if is_whole and len(facts["streams"]) > 1:
-        overview = table("stream", "messages", "bytes", "first", "last", "newest", right=("messages", "bytes", "first", "last"))
+        overview = table(
+            "stream", "messages", "bytes", "first", "last", "newest", right=("messages", "bytes", "first", "last")
+        )
         for stream in facts["streams"]:
             if "error" in stream:
                 overview.add_row(escape(stream["name"]), "[red]cannot be opened[/]")
@@ -130,13 +152,17 @@ def _print_stream(out: Console, stream: dict[str, Any], root: str) -> None:
         out.print(f"  [red]cannot be opened:[/] {escape(stream['error'])}", soft_wrap=True)
         return
     limits = ", ".join(f"{name} {_limit(name, value)}" for name, value in stream["limits"].items())
+    held = f"{stream['messages']:,} ({size(stream['bytes'])})"
     lines = [
         ("subjects", ", ".join(map(escape, stream["subjects"]))),
         ("limits", limits or "none"),
-        ("messages", f"{stream['messages']:,} ({size(stream['bytes'])}), sequences {stream['first_seq']} to {stream['last_seq']}"),
+        ("messages", f"{held}, sequences {stream['first_seq']} to {stream['last_seq']}"),
         ("times", f"{moment(stream['first_time_ns'])} to {moment(stream['last_time_ns'])} UTC"),
-        ("on disk", f"{size(stream['disk_bytes'])} in {count(len(stream['blocks']), 'block')}, epoch {stream['epoch']}"),
-    ]  # fmt: skip
+        (
+            "on disk",
+            f"{size(stream['disk_bytes'])} in {count(len(stream['blocks']), 'block')}, epoch {stream['epoch']}",
+        ),
+    ]
     if stream["deleted"]:
         lines.append(("deleted", count(stream["deleted"], "sequence")))
     if stream["lost"]:
@@ -161,8 +187,9 @@ def _print_blocks(out: Console, blocks: list[dict[str, Any]], root: str) -> None
         if len(shown) < len(blocks) and at == BLOCKS_MAX // 2:
             made.add_row(f"… {len(blocks) - len(shown)} more", "", "", "", "", "", "")
         made.add_row(
-            os.path.basename(block["file"]), f"{block['rows']:,}", f"{block['live']:,}", size(block["size"]),
-            f"{block['first_seq']}-{block['last_seq']}", moment(block["first_time_ns"]),
+            os.path.basename(block["file"]).removesuffix(".blk"),
+            f"{block['rows']:,}", f"{block['live']:,}", size(block["size"]),
+            f"{block['first_seq']}-{block['last_seq']}", moment(block["first_time_ns"])[:16],
             "yes" if block["has_summary"] else "-",
         )  # fmt: skip
     out.print(made)

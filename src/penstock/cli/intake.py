@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from penstock.cli.jsonl import Line, parse_line
 from penstock.cli.output import OK, Advance, console, count, print_json, progress
@@ -33,7 +33,11 @@ BATCH_LINES = 4096
 BATCH_BYTES = 32 << 20
 LINE_BYTES_MAX = 128 << 20  # a record of 64 MiB in base64, and some room
 LIMITS = {3: "it is larger than max_msg_size", 4: "its headers are over 64 KiB", 5: "the stream has max_msgs messages"}
-LIMITS |= {6: "the stream has max_bytes bytes", 7: "the subject has max_msgs_per_subject messages", 9: "it is too large"}
+LIMITS |= {
+    6: "the stream has max_bytes bytes",
+    7: "the subject has max_msgs_per_subject messages",
+    9: "it is too large",
+}
 
 
 class BadLine(PenstockError):
@@ -66,7 +70,9 @@ def import_lines(
             try:
                 run.take(stream, advance)
             except PenstockError as error:
-                raise type(error)(f"{error}{run.so_far()}") if isinstance(error, UsageError) else run.stopped(error) from None
+                raise (
+                    type(error)(f"{error}{run.so_far()}") if isinstance(error, UsageError) else run.stopped(error)
+                ) from None
     if as_json:
         facts = {"messages": run.done.messages, "already_there": run.done.skipped, "gaps": run.done.gaps}
         print_json({"store": db.path, "created": run.done.created, **facts})
@@ -92,7 +98,9 @@ def _print(done: Intake) -> None:
 class Importer:
     """One run. Always true: what was committed came from whole batches of good lines."""
 
-    def __init__(self, db: Database, source: str, name: str | None, subjects: Sequence[str], skip_existing: bool) -> None:
+    def __init__(
+        self, db: Database, source: str, name: str | None, subjects: Sequence[str], skip_existing: bool
+    ) -> None:
         self.db, self.source, self.name, self.skip_existing = db, source, name, skip_existing
         self.subjects = list(subjects)
         self.done = Intake()
@@ -130,14 +138,12 @@ class Importer:
                 return
 
     def so_far(self) -> str:
-        stored = ", ".join(f"{name} stands at {self.db.get_stream(name).state().last_seq}" for name in self.done.messages)
+        stored = ", ".join(
+            f"{name} stands at {self.db.get_stream(name).state().last_seq}" for name in self.done.messages
+        )
         if not stored:
             return "; nothing was imported"
         return f"; imported up to line {self.line} ({stored}): mend the line and run again with --skip-existing"
-
-    def stopped(self, error: PenstockError) -> PenstockError:
-        """The same error, and how far the import came."""
-        return UsageError(f"{error}{self.so_far()}")
 
     # One stream's lines of a batch.
 
@@ -161,7 +167,9 @@ class Importer:
                 raise BadLine(self.source, number, f"seq {line.seq} is {there}, {last_seq} ({name}){remedy}")
             if line.time_ns < last_time:
                 raise BadLine(
-                    self.source, number, f"time_ns {line.time_ns} is before {last_time}: times of a stream do not go back"
+                    self.source,
+                    number,
+                    f"time_ns {line.time_ns} is before {last_time}: times of a stream do not go back",
                 )
             if not filters.match(line.subject):
                 mine = ", ".join(stream.config.subjects)
@@ -181,9 +189,10 @@ class Importer:
             stream = self.db.stream(name, subjects=sorted(wanted))
         except PenstockError as error:
             raise BadLine(
-                self.source, lines[0][0], f"stream {name} cannot be made with subjects {', '.join(sorted(wanted))}: {error}; "
-                "name others with --subjects"
-            ) from None  # fmt: skip
+                self.source,
+                lines[0][0],
+                f"stream {name} cannot have subjects {', '.join(sorted(wanted))}: {error}; name others with --subjects",
+            ) from None
         if name not in self.done.created:
             self.done.created.append(name)
         return stream
@@ -205,7 +214,7 @@ class Importer:
 
     def append(self, stream: Stream, store: FileStore, run: list[tuple[int, Line]]) -> None:
         """Lines whose sequences follow one another; what their headers ask for, but for duplicates, counts here too."""
-        batch = Batch.raw([(l.seq, l.time_ns, l.subject, l.headers_b64, l.payload_b64) for _, l in run])
+        batch = Batch.raw([(one.seq, one.time_ns, one.subject, one.headers_b64, one.payload_b64) for _, one in run])
         marks: list[tuple[int, int, bytes | None, int]] = []
         for at, (_, line) in enumerate(run):
             raw = line.headers_b64
@@ -252,4 +261,4 @@ def _runs(lines: list[tuple[int, Line]]) -> Iterator[list[tuple[int, Line]]]:
             start = at
 
 
-__all__ = ["IO", "BadLine", "Importer", "import_lines"]
+__all__ = ["BadLine", "Importer", "import_lines"]

@@ -1,6 +1,6 @@
-"""One message per line: {"stream", "seq", "time_ns", "subject", "headers_b64", "payload_b64"}. Out of a scan, and back in.
+"""One message per line, as JSON or CSV: out of a scan, and back in.
 
-Exactly these keys, in this order when written; headers_b64 is null for a message without headers. Base64 is the standard one.
+Exactly the keys of KEYS, in this order when written; headers_b64 is null (in CSV empty) for a message without headers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import io
 import json
 from binascii import b2a_base64
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -95,8 +96,9 @@ def encode_rows(batches: Iterator[pa.RecordBatch], stream: str, is_csv: bool = F
         yield b"".join([form % row for row in rows]), batch.num_rows
 
 
-def _ints(array: pa.Array, form: str) -> list[int]:
-    return memoryview(array.buffers()[1]).cast(form)[array.offset : array.offset + len(array)].tolist()
+def _ints(array: pa.Array, form: Literal["i", "q"]) -> list[int]:
+    numbers = memoryview(array.buffers()[1]).cast(form)
+    return numbers[array.offset : array.offset + len(array)].tolist()
 
 
 def _slices(array: pa.Array) -> Iterator[bytes | None]:
@@ -104,7 +106,7 @@ def _slices(array: pa.Array) -> Iterator[bytes | None]:
     _, offsets_buffer, data_buffer = array.buffers()
     offsets = memoryview(offsets_buffer).cast("i")[array.offset : array.offset + len(array) + 1].tolist()
     data = memoryview(data_buffer) if data_buffer is not None else memoryview(b"")
-    cells = (b2a_base64(data[start:stop], newline=False) for start, stop in zip(offsets, offsets[1:], strict=False))
+    cells = (b2a_base64(data[start:stop], newline=False) for start, stop in pairwise(offsets))
     if not array.null_count:
         return cells
     valid = array.is_valid().to_pylist()

@@ -1,17 +1,17 @@
-"""mend: bring a damaged store into order. Everything readable stays; the rest is set aside, and what it cost is written down.
+"""mend: bring a damaged store into order. Everything readable stays, the rest is set aside, and what it cost recorded.
 
-Opening for writing mends most: files that do not parse are set aside, lost sequences recorded, the last block closed. Here is
-what an open does not look for: damage inside sealed blocks, header copies, summaries and configurations.
+Opening for writing mends most: files that do not parse are set aside, lost sequences recorded, the last block closed.
+Here is what an open does not look for: damage inside sealed blocks, header copies, summaries and configurations.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from penstock.cli.check import (
-    ACCOUNT,
     Problem,
     StoreCheck,
     StreamCheck,
@@ -20,10 +20,10 @@ from penstock.cli.check import (
     chosen_folders,
     nothing,
 )
+from penstock.cli.evidence import Evidence, read_evidence
 from penstock.cli.subjects import derived_filters
 from penstock.db.database import MARKER, MARKER_TEXT, Database
 from penstock.db.lock import WriteLock
-from penstock.db.stream import Stream
 from penstock.errors import PenstockError
 from penstock.kernel.block_scan import scan_block
 from penstock.kernel.constants import FLAGS, HEADER_STRIDE, REASONS, RECORDS_START
@@ -32,15 +32,15 @@ from penstock.kernel.record import decode
 from penstock.kernel.subject import is_valid_subject
 from penstock.store.checkpoint import decode_checkpoint
 from penstock.store.file_store import FileStore
-from penstock.store.identity import Identity, write_identity
-from penstock.store.layout import BlockHeader, StreamPaths, decode_front, parse_block_name
-from penstock.store.recovery import read_marks
+from penstock.store.identity import Identity, read_identity, write_identity
+from penstock.store.layout import BlockHeader, decode_front, parse_block_name
+from penstock.store.recovery import read_marks, subtract
 from penstock.store.report import format_ranges
 from penstock.store.summary import CONTROLS, Summary, decode_summary
 from penstock.stream.config import check_create, make_config
 from penstock.stream.config_json import encode_config
 
-LOST = REASONS.index("lost")
+LOST, COMPACT = REASONS.index("lost"), REASONS.index("compact")
 Range = tuple[int, int]
 
 
@@ -146,7 +146,9 @@ class StreamRepair:
 
     def run(self) -> list[Range]:
         """Mend it: the sequences that are lost from now on, half open."""
-        config = [problem for problem in self.check.damage if problem.path in (self.paths.config, self.paths.config_copy)]
+        config = [
+            problem for problem in self.check.damage if problem.path in (self.paths.config, self.paths.config_copy)
+        ]
         if len(config) == 2:
             self.rebuild_config(config)
         elif config:
@@ -156,6 +158,7 @@ class StreamRepair:
             if problem.kind == "damaged records":
                 self.copy_bytes(problem)
         self.mend_headers()
+        evidence = self.read_evidence()
         self.aside_small_files()
         stream = self.db.get_stream(self.check.name)
         before = {finding.text for finding in stream.findings}
@@ -163,6 +166,7 @@ class StreamRepair:
         store = stream.store
         assert isinstance(store, FileStore)
         lost += self.record_losses(store)
+        self.delete_again(store, evidence)
         self.rebuild_summaries(store)
         for finding in stream.findings:
             if finding.kind != "damaged records" and (finding.text in before or finding.kind == "set aside"):
@@ -261,21 +265,46 @@ class StreamRepair:
                     self.step(self.paths.checkpoint, "worked out anew from the blocks")
                 return
 
+    def read_evidence(self) -> Evidence:
+        if os.path.exists(self.paths.truncate):
+            return Evidence()  # sequences were being taken back: what was known of them does not count
+        identity = read_identity(self.disk, self.paths)
+        return read_evidence(self.disk, self.paths, identity.stream_id, None)
+
+    def delete_again(self, store: FileStore, evidence: Evidence) -> None:
+        """Messages that were deleted, and came back because the record that said so is damaged."""
+        back = [seq for first, last in evidence.dead.ranges() for seq in live_in(store, first, last + 1)]
+        now = store.clock.now_ns()
+        if back:
+            store.core.delete_all(back, COMPACT, now)
+        number = len(back)
+        if store.index.floor < evidence.floor <= store.index.last_seq + 1:
+            number += store.core.set_floor(evidence.floor, COMPACT, now)
+        if number:
+            store.commit()
+            self.step(
+                self.paths.blocks, f"{number} deleted messages, whose delete records are damaged, are deleted again"
+            )
+
     def record_losses(self, store: FileStore) -> list[Range]:
         """Delete, with the reason "lost", what the index still takes for readable in damaged places."""
         seqs: list[int] = []
+        gone: list[Range] = []
         for problem in self.check.damage:
-            for start, stop in problem.seqs if problem.kind == "damaged records" else ():
-                seq = store.query.next_seq((), start, stop)
-                while seq:
-                    seqs.append(seq)
-                    seq = store.query.next_seq((), seq + 1, stop) if seq + 1 < stop else 0
+            for start, stop in problem.seqs:
+                if problem.kind == "damaged records":
+                    seqs += live_in(store, start, stop)
+                elif problem.kind == "missing file":
+                    gone += subtract((start, stop), (store.lost,))
+        now = store.clock.now_ns()
         if seqs:
-            store.core.delete_all(seqs, LOST, store.clock.now_ns())
-            for seq in seqs:
-                store.lost.add(seq)
-            store.commit()
-        return _ranges(seqs)
+            store.core.delete_all(seqs, LOST, now)
+        if gone:
+            store.core.log_ranges(sorted(gone), LOST, now)
+        for first, stop in _ranges(seqs) + gone:
+            store.lost.add_range(first, stop - 1)
+        store.commit()
+        return _ranges(seqs) + gone
 
     def rebuild_summaries(self, store: FileStore) -> None:
         """Sealed blocks whose summary is missing, or does not list the damage that there is."""
@@ -324,13 +353,11 @@ class StreamRepair:
             set_aside(self.disk, problem.path)
         name = self.check.name
         config = check_create(make_config(name, subjects=derived_filters(subjects) or [f"{name}.>"]))
-        from json import loads
-
-        identity = Identity(headers[0].stream_id, headers[0].base_time, loads(encode_config(config)))
+        identity = Identity(headers[0].stream_id, headers[0].base_time, json.loads(encode_config(config)))
         write_identity(self.disk, self.paths, replace(identity, revision=2))
         self.step(
             self.paths.config,
-            f"written anew from the blocks, with subjects {', '.join(config.subjects)} and without limits: set them again",
+            f"written anew from the blocks: subjects {', '.join(config.subjects)}, no limits: set them again",
         )
         self.check = check_store(self.db.path, [name]).streams[0]
 
@@ -354,6 +381,16 @@ class StreamRepair:
         return headers, subjects
 
 
+def live_in(store: FileStore, start: int, stop: int) -> list[int]:
+    """The sequences in [start, stop) that the index takes for readable."""
+    found: list[int] = []
+    seq = store.query.next_seq((), start, stop)
+    while seq:
+        found.append(seq)
+        seq = store.query.next_seq((), seq + 1, stop) if seq + 1 < stop else 0
+    return found
+
+
 def _ranges(seqs: list[int]) -> list[Range]:
     found: list[Range] = []
     for seq in sorted(seqs):
@@ -364,8 +401,4 @@ def _ranges(seqs: list[int]) -> list[Range]:
     return found
 
 
-def paths_of(root: str, name: str) -> StreamPaths:
-    return StreamPaths(os.path.join(root, ACCOUNT, name))
-
-
-__all__ = ["Repair", "Step", "Stream", "paths_of", "plan_repair", "repair_store", "set_aside"]
+__all__ = ["Repair", "Step", "plan_repair", "repair_store", "set_aside"]

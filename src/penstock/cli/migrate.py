@@ -42,7 +42,9 @@ def migrate(root: str, source: str, name: str | None, subjects: list[str], as_js
     else:
         for one, got in done:
             gaps = f", {count(got.skipped, 'sequence')} skipped that it does not have" if got.skipped else ""
-            console().print(f"{one.stream}: {count(got.messages, 'message')} from {one.path}{gaps}", soft_wrap=True, markup=False)
+            console().print(
+                f"{one.stream}: {count(got.messages, 'message')} from {one.path}{gaps}", soft_wrap=True, markup=False
+            )
     for one, got in done:
         if got.bad_lines:
             complain(f"{one.path}: {count(got.bad_lines, 'line')} could not be taken; they are in {got.set_aside}")
@@ -72,9 +74,7 @@ def migrate_one(db: Database, source: Source, subjects: list[str], advance: Adva
     if source.stream in db:
         stream = db.get_stream(source.stream)
         if stream.state().last_seq:
-            raise UsageError(
-                f"stream {source.stream} in {db.path} holds messages already: name another with --stream, or remove it first"
-            )
+            raise UsageError(f"stream {source.stream} in {db.path} holds messages already: name another with --stream")
     else:
         filters = subjects or derived_filters(_subjects(source.path))
         if not filters:

@@ -48,7 +48,9 @@ def _print(found: Repair) -> None:
     for name, spans in found.lost.items():
         number = sum(stop - start for start, stop in spans)
         verb = "would be recorded as lost" if found.after is None else "lost"
-        out.print(f"[red]{verb}[/]  {escape(name)}: {count(number, 'message')}: {format_ranges(spans, 32)}", soft_wrap=True)
+        out.print(
+            f"[red]{verb}[/]  {escape(name)}: {count(number, 'message')}: {format_ranges(spans, 32)}", soft_wrap=True
+        )
     if found.after is not None:
         out.print()
         print_check(found.after)

@@ -6,7 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.cli.check import Problem, StoreCheck, bytes_of, check_store, chosen_folders
-from penstock.cli.output import DAMAGED, OK, console, count, escape, inclusive, print_json, progress, short_path, size, table
+from penstock.cli.output import (
+    DAMAGED,
+    OK,
+    console,
+    count,
+    escape,
+    inclusive,
+    print_json,
+    progress,
+    short_path,
+    size,
+    table,
+)
 
 
 def verify(root: str, names: Sequence[str], as_json: bool) -> int:
@@ -69,7 +81,13 @@ def print_check(found: StoreCheck) -> None:
     """The report for people."""
     out = console()
     made = table(
-        "stream", "blocks", "records", "bytes", "damage", "known", right=("blocks", "records", "bytes", "damage", "known")
+        "stream",
+        "blocks",
+        "records",
+        "bytes",
+        "damage",
+        "known",
+        right=("blocks", "records", "bytes", "damage", "known"),
     )
     for stream in found.streams:
         damage = str(len(stream.damage))

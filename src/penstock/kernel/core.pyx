@@ -105,12 +105,12 @@ cdef class Core:
             for n in range(start, stop):
                 if self.store_one(&batch.items[n], now) == STATUS_OK:
                     taken += 1
-            if self.max_msgs > 0 or self.max_bytes > 0:
-                self.enforce()
+            if start == stop:
+                self.enforce()             # the limits themselves have changed
             if self.index.change_stop != self.index.change_start:
                 self.log_changes(now)
-        except BaseException:
-            self.undo()
+        except BaseException as error:
+            self.store.undo_failed(error)
             raise
         return taken
 
@@ -158,7 +158,7 @@ cdef class Core:
             return STATUS_RECORD_TOO_LARGE
         size = reference_size(item.subject_size, item.headers_size, item.payload_size, index.in_memory)
         if self.max_per_subject > 0 and number != NO_NUMBER:
-            is_over = <int64_t>index.totals[number] >= self.max_per_subject
+            is_over = <int64_t>index.stats[number].total >= self.max_per_subject
         if self.discard_new:
             # The order and the exceptions are the reference's.
             if is_over and self.discard_new_per_subject and not item.is_rollup:
@@ -217,11 +217,15 @@ cdef class Core:
         if time > self.last_time:
             self.last_time = time
         if is_over:
-            while <int64_t>index.totals[number] > self.max_per_subject:
+            while <int64_t>index.stats[number].total > self.max_per_subject:
                 first = index.first_of(number)
                 if first >= seq:
                     break
                 index.remove(first, REASON_MAX_MSGS_PER_SUBJECT)
+        # Message by message, as the reference does: how messages were batched must not show.
+        if (self.max_msgs > 0 and <int64_t>index.messages > self.max_msgs) or (
+                self.max_bytes > 0 and <int64_t>index.bytes > self.max_bytes):
+            self.enforce()
         return STATUS_OK
 
     cdef uint8_t* room(self, uint64_t seq, int64_t time, uint64_t size) except NULL:
@@ -448,9 +452,13 @@ cdef class Core:
         self.check()
         if self.log.fail_errno:
             self.store.retry()
-        is_found = self.index.remove(one, reason)
-        if is_found:
-            self.log_changes(now)
+        try:
+            is_found = self.index.remove(one, reason)
+            if is_found:
+                self.log_changes(now)
+        except BaseException as error:
+            self.store.undo_failed(error)
+            raise
         return is_found
 
     def delete_all(self, seqs, int reason, int64_t now):
@@ -478,8 +486,8 @@ cdef class Core:
                 found += self.index.remove(sorted_seqs[n], reason)
             if found:
                 self.log_changes(now)
-        except BaseException:
-            self.undo()
+        except BaseException as error:
+            self.store.undo_failed(error)
             raise
         finally:
             free(sorted_seqs)
@@ -509,8 +517,8 @@ cdef class Core:
                 seq += 1
             if found:
                 self.log_changes(now)
-        except BaseException:
-            self.undo()
+        except BaseException as error:
+            self.store.undo_failed(error)
             raise
         return found
 
@@ -530,8 +538,12 @@ cdef class Core:
             self.skip(self.index.last_seq + 1, to - self.index.last_seq - 1, reason, now)
         if to <= self.index.floor:
             return 0
-        self.index.raise_floor(to, reason)
-        self.log_changes(now)
+        try:
+            self.index.raise_floor(to, reason)
+            self.log_changes(now)
+        except BaseException as error:
+            self.store.undo_failed(error)
+            raise
         return before - self.index.messages
 
     # Committing.
@@ -647,8 +659,10 @@ cdef class Core:
             file = block.file
             if file == NULL or not file.is_listed:
                 break
-            size = file.synced if log.durability == DURABLE_DISK else file.written
+            # In `lazy` and in memory what is appended is committed.
+            size = file.committed if log.durability in (DURABLE_DISK, DURABLE_OS) else file.size
             if size == file.size:
+                block.is_sealed = True     # a new one begins with the next append
                 break
             if size <= RECORDS_START:
                 gone.append((<bytes>file.path, file.is_created))
@@ -659,9 +673,10 @@ cdef class Core:
                 continue
             file.size = file.submitted = size
             file.written = min(file.written, size)
+            file.synced = min(file.synced, size)
             block.size = size
             block.is_sealed = True
-            kept.append((block.id, size, file.is_created, [span for span in self.spans if span[0] < size]))
+            kept.append((block.id, size, file.is_created))
             break
         self.spans = []
         before = log.committed()

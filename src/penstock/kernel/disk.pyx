@@ -5,6 +5,7 @@ Overriding the `cdef` methods changes the doors too.
 """
 import os
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EINTR, ENOSPC, errno
 from libc.string cimport memcpy
 
@@ -138,13 +139,12 @@ cdef class Disk:
     def read(self, int fd, Py_ssize_t size, offset=0):
         """Up to `size` bytes from `offset`; fewer only at the end of the file."""
         cdef int64_t at = offset, got
-        cdef bytearray out = bytearray(size)
-        cdef uint8_t* buffer = out
+        cdef bytes out = PyBytes_FromStringAndSize(NULL, size)
+        cdef uint8_t* buffer = <uint8_t*>PyBytes_AS_STRING(out)
         with nogil:
             got = self.pread(fd, buffer, size, at)
         _checked(got, None)
-        del out[got:]
-        return bytes(out)
+        return out if got == size else out[:got]
 
     def read_into(self, int fd, unsigned char[::1] out not None, offset=0):
         """Fill `out` from `offset`; how many bytes there were."""

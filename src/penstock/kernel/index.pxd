@@ -37,6 +37,11 @@ cdef struct Block:
     uint64_t* dead                         # a bit per row; NULL: none
     BlockFile* file
 
+cdef struct SubjectStats:
+    uint64_t total                         # live messages
+    uint64_t first                         # lowest live sequence; bit 63: only a lower bound
+    uint64_t last                          # highest live sequence; bit 63: only an upper bound
+
 cdef struct Change:                        # what a roll back would undo
     uint64_t start                         # a row, or the floor before …
     uint64_t stop                          # … and after
@@ -61,9 +66,7 @@ cdef class Index:
     cdef readonly Py_ssize_t block_count
     cdef Py_ssize_t block_capacity
     cdef SubjectTree tree
-    cdef uint64_t* totals                  # per subject number
-    cdef uint64_t* firsts                  # lowest live sequence; bit 63: only a lower bound
-    cdef uint64_t* lasts                   # highest live sequence; bit 63: only an upper bound
+    cdef SubjectStats* stats               # per subject number
     cdef uint32_t number_capacity
     cdef readonly uint64_t version         # rises when a number changes its subject
     cdef readonly uint32_t subject_count   # with live messages
@@ -94,6 +97,7 @@ cdef class Index:
     cdef int count_row(self, uint64_t seq, uint32_t size, uint32_t number) except -1
     cdef uint32_t number_of(self, const uint8_t* name, Py_ssize_t size) except? 0xffffffff
     cdef int fit_numbers(self) except -1
+    cdef int reserve_numbers(self, uint32_t capacity) except -1
     cdef uint32_t* section(self, Block* block, int which) except? NULL
     cdef Py_ssize_t block_of(self, uint64_t seq) noexcept nogil
     cdef int64_t row_of(self, Block* block, uint64_t seq) except -2

@@ -79,7 +79,7 @@ cdef class Matcher:
 cdef class Index:
     """Rows, subjects and counters of one stream.
 
-    Always true: `messages` and `bytes` count the rows at or above `floor` whose bit is clear; totals[n] counts those of subject n;
+    Always true: `messages` and `bytes` count the rows at or above `floor` whose bit is clear; stats[n].total counts those of subject n;
     blocks ascend in id and in first_seq.
     """
 
@@ -97,11 +97,14 @@ cdef class Index:
                 free_block_file(self.blocks[self.block_count - 1].file)
             self.drop_block(self.block_count - 1)
         free(self.blocks)
-        free(self.totals)
-        free(self.firsts)
-        free(self.lasts)
+        free(self.stats)
         free(self.ghosts)
         free(self.changes)
+
+    @property
+    def name_count(self):
+        """Subjects that have a number, live messages or not."""
+        return self.tree.count
 
     # Blocks and their arrays.
 
@@ -195,11 +198,11 @@ cdef class Index:
             self.first_seq = seq
         self.messages += 1
         self.bytes += size
-        if self.totals[number] == 0:
-            self.firsts[number] = seq
+        if self.stats[number].total == 0:
+            self.stats[number].first = seq
             self.subject_count += 1
-        self.totals[number] += 1
-        self.lasts[number] = seq
+        self.stats[number].total += 1
+        self.stats[number].last = seq
         return 0
 
     cdef uint32_t number_of(self, const uint8_t* name, Py_ssize_t size) except? 0xffffffff:
@@ -212,15 +215,15 @@ cdef class Index:
         return number
 
     cdef int fit_numbers(self) except -1:
-        cdef uint32_t capacity = max(self.tree.number_stop, self.number_capacity + (self.number_capacity >> 1)) + 64
-        self.totals = <uint64_t*>realloc(self.totals, <size_t>capacity * 8)
-        self.firsts = <uint64_t*>realloc(self.firsts, <size_t>capacity * 8)
-        self.lasts = <uint64_t*>realloc(self.lasts, <size_t>capacity * 8)
-        if self.totals == NULL or self.firsts == NULL or self.lasts == NULL:
+        self.reserve_numbers(max(self.tree.number_stop, self.number_capacity + (self.number_capacity >> 1)) + 64)
+        return 0
+
+    cdef int reserve_numbers(self, uint32_t capacity) except -1:
+        cdef SubjectStats* grown = <SubjectStats*>realloc(self.stats, <size_t>capacity * sizeof(SubjectStats))
+        if grown == NULL:
             raise MemoryError
-        memset(self.totals + self.number_capacity, 0, <size_t>(capacity - self.number_capacity) * 8)
-        memset(self.firsts + self.number_capacity, 0, <size_t>(capacity - self.number_capacity) * 8)
-        memset(self.lasts + self.number_capacity, 0, <size_t>(capacity - self.number_capacity) * 8)
+        self.stats = grown
+        memset(self.stats + self.number_capacity, 0, <size_t>(capacity - self.number_capacity) * sizeof(SubjectStats))
         self.number_capacity = capacity
         return 0
 
@@ -336,10 +339,10 @@ cdef class Index:
         block.live_bytes -= size
         self.messages -= 1
         self.bytes -= size
-        self.totals[number] -= 1
-        if self.totals[number] == 0:
+        self.stats[number].total -= 1
+        if self.stats[number].total == 0:
             self.subject_count -= 1
-            self.lasts[number] = self.last_seq | STALE
+            self.stats[number].last = self.last_seq | STALE
             if self.ghost_count == self.ghost_capacity:
                 self.ghost_capacity = self.ghost_capacity * 2 + 64
                 self.ghosts = <uint32_t*>realloc(self.ghosts, self.ghost_capacity * 4)
@@ -348,10 +351,10 @@ cdef class Index:
             self.ghosts[self.ghost_count] = number
             self.ghost_count += 1
             return 0
-        if self.firsts[number] & ~STALE == seq:
-            self.firsts[number] = (seq + 1) | STALE
-        if self.lasts[number] == seq:
-            self.lasts[number] = (seq - 1) | STALE
+        if self.stats[number].first & ~STALE == seq:
+            self.stats[number].first = (seq + 1) | STALE
+        if self.stats[number].last == seq:
+            self.stats[number].last = (seq - 1) | STALE
         return 0
 
     cdef int restore_row(self, Block* block, uint32_t row, uint64_t seq) except -1:
@@ -362,20 +365,25 @@ cdef class Index:
         block.live_bytes += size
         self.messages += 1
         self.bytes += size
-        if self.totals[number] == 0:
+        if self.stats[number].total == 0:
             self.subject_count += 1
-            self.firsts[number] = seq
-            self.lasts[number] = seq
+            self.stats[number].first = seq
+            self.stats[number].last = seq
         else:
-            if seq < self.firsts[number] & ~STALE:
-                self.firsts[number] = seq
-            if seq > self.lasts[number] & ~STALE:
-                self.lasts[number] = seq
-        self.totals[number] += 1
+            if seq < self.stats[number].first & ~STALE:
+                self.stats[number].first = seq
+            if seq > self.stats[number].last & ~STALE:
+                self.stats[number].last = seq
+        self.stats[number].total += 1
         return 0
 
     cdef int note(self, uint64_t start, uint64_t stop, uint8_t reason, bint is_floor) except -1:
         cdef Change* change
+        if is_floor and self.change_stop > self.change_start:
+            change = &self.changes[self.change_stop - 1]
+            if change.is_floor and change.position == 0 and change.reason == reason and change.stop == start:
+                change.stop = stop         # one floor record will tell both
+                return 0
         if self.change_stop == self.change_capacity:
             if self.change_start > self.change_capacity // 2:
                 self.change_stop -= self.change_start
@@ -409,6 +417,8 @@ cdef class Index:
         row = self.row_of(block, seq)
         if row < 0 or self.is_dead(block, <uint32_t>row):
             return False
+        self.section(block, SECTION_SUBJECTS)   # what must be read is read first: no change is half done
+        self.section(block, SECTION_SIZES)
         self.note(seq, seq + 1, reason, False)
         self.drop_row(block, <uint32_t>row, seq)
         self.set_dead(block, <uint32_t>row)
@@ -465,10 +475,10 @@ cdef class Index:
         start = max(start, self.floor)
         if is_literal:
             number = matcher.number
-            if number == NO_NUMBER or self.totals[number] == 0:
+            if number == NO_NUMBER or self.stats[number].total == 0:
                 return 0
-            start = max(start, self.firsts[number] & ~STALE)
-            stop = min(stop, (self.lasts[number] & ~STALE) + 1)
+            start = max(start, self.stats[number].first & ~STALE)
+            stop = min(stop, (self.stats[number].last & ~STALE) + 1)
         if start >= stop:
             return 0
         at = max(self.block_of(start), 0)
@@ -516,10 +526,10 @@ cdef class Index:
         low = max(low, self.floor)
         if is_literal:
             number = matcher.number
-            if number == NO_NUMBER or self.totals[number] == 0:
+            if number == NO_NUMBER or self.stats[number].total == 0:
                 return 0
-            low = max(low, self.firsts[number] & ~STALE)
-            start = min(start, self.lasts[number] & ~STALE)
+            low = max(low, self.stats[number].first & ~STALE)
+            start = min(start, self.stats[number].last & ~STALE)
         start = min(start, self.last_seq)
         if start < low or self.block_count == 0:
             return 0
@@ -550,19 +560,19 @@ cdef class Index:
     cdef uint64_t first_of(self, uint32_t number) except? 0:
         """The lowest live sequence of a subject that has any."""
         cdef Matcher matcher
-        cdef uint64_t seq = self.firsts[number]
+        cdef uint64_t seq = self.stats[number].first
         if seq & STALE:
             matcher = _literal(number)
             seq = self.next_live(seq & ~STALE, self.last_seq + 1, matcher)
-            self.firsts[number] = seq
+            self.stats[number].first = seq
         return seq
 
     cdef uint64_t last_of(self, uint32_t number) except? 0:
         """The highest live sequence of a subject that has any."""
-        cdef uint64_t seq = self.lasts[number]
+        cdef uint64_t seq = self.stats[number].last
         if seq & STALE:
             seq = self.prev_live(seq & ~STALE, 1, _literal(number))
-            self.lasts[number] = seq
+            self.stats[number].last = seq
         return seq
 
     cdef uint64_t count_between(self, uint64_t start, uint64_t stop, Matcher matcher) except? 0xffffffffffffffff:
@@ -579,10 +589,10 @@ cdef class Index:
         start = max(start, self.floor)
         if is_literal:
             number = matcher.number
-            if number == NO_NUMBER or self.totals[number] == 0:
+            if number == NO_NUMBER or self.stats[number].total == 0:
                 return 0
-            start = max(start, self.firsts[number] & ~STALE)
-            stop = min(stop, (self.lasts[number] & ~STALE) + 1)
+            start = max(start, self.stats[number].first & ~STALE)
+            stop = min(stop, (self.stats[number].last & ~STALE) + 1)
         elif not is_all:
             wanted = matcher.wanted
         if start >= stop:
@@ -647,7 +657,7 @@ cdef class Index:
                     block.dead[row >> 6] &= ~(<uint64_t>1 << (row & 63))
                 block.bytes -= block.arrays[SECTION_SIZES][row]
                 number = block.arrays[SECTION_SUBJECTS][row]
-                self.lasts[number] = seq | STALE
+                self.stats[number].last = seq | STALE
                 block.count -= 1
             block.last_seq = min(block.last_seq, max(seq, block.first_seq - 1))
             if block.first_seq <= seq:

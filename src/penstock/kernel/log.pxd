@@ -32,6 +32,7 @@ cdef struct BlockFile:
     uint64_t submitted                     # may be written
     uint64_t written
     uint64_t synced
+    uint64_t committed                     # what a whole commit has covered: below `synced` and `written` after one that failed
     int users                              # threads in a sync of this file
     BlockFile* next
 

@@ -280,6 +280,12 @@ cdef class Log:
         pthread_mutex_lock(self.lock)
         self.written = target
         self.written_seq = target_seq
+        file = self.first if sync or self.durability != DURABLE_DISK else NULL
+        while file != NULL:
+            file.committed = file.synced if self.durability == DURABLE_DISK else file.written
+            if file == last:
+                break
+            file = file.next
         if sync:
             self.synced = target
             self.synced_seq = target_seq
@@ -470,6 +476,10 @@ cdef class Log:
 
     def clear_failure(self):
         self.fail_errno = 0
+
+    def hold(self, int code, path):
+        """Take no writes before `retry`: what was rolled back could not be taken out of the file at `path`."""
+        self.fail(-code, "truncate", os.fsencode(path))
 
     @property
     def is_owing(self):

@@ -137,7 +137,7 @@ cdef uint64_t total_wanted(Index index, Matcher matcher) noexcept nogil:
         number = at * 64
         while word:
             if word & 1:
-                total += index.totals[number]
+                total += index.stats[number].total
             word >>= 1
             number += 1
     return total
@@ -170,7 +170,7 @@ cdef class Query:
         cdef Matcher matcher = Matcher(Filters(filters))
         matcher.fit(index)
         if not matcher.filters.is_all and matcher.filters.is_literal:
-            if matcher.number == NO_NUMBER or index.totals[matcher.number] == 0:
+            if matcher.number == NO_NUMBER or index.stats[matcher.number].total == 0:
                 return 0
             return index.last_of(matcher.number)
         return index.prev_live(index.last_seq, 1, matcher)
@@ -187,7 +187,7 @@ cdef class Query:
         matcher.fill(index)
         if last_per_subject:
             for number in range(index.tree.number_stop):
-                if index.totals[number] and self.wants(matcher, number):
+                if index.stats[number].total and self.wants(matcher, number):
                     total += index.last_of(number) >= seq
             return total
         if matcher.filters.is_all:
@@ -195,7 +195,7 @@ cdef class Query:
         if matcher.filters.is_literal:
             if matcher.number == NO_NUMBER:
                 return 0
-            total = index.totals[matcher.number]
+            total = index.stats[matcher.number].total
         else:
             total = total_wanted(index, matcher)
         if seq <= index.first_seq or total == 0:
@@ -249,9 +249,9 @@ cdef class Query:
         try:
             count = index.tree.match(wanted, numbers, index.tree.count)
             for n in range(count):
-                if index.totals[numbers[n]]:
+                if index.stats[numbers[n]].total:
                     name = index.tree.name(numbers[n], &size)
-                    found.append(((<const char*>name)[:size].decode("utf-8", "backslashreplace"), index.totals[numbers[n]],
+                    found.append(((<const char*>name)[:size].decode("utf-8", "backslashreplace"), index.stats[numbers[n]].total,
                                   numbers[n]))
         finally:
             free(numbers)
@@ -266,7 +266,7 @@ cdef class Query:
         found = []
         matcher.fill(index)
         for number in range(index.tree.number_stop):
-            if index.totals[number] == 0 or not self.wants(matcher, number):
+            if index.stats[number].total == 0 or not self.wants(matcher, number):
                 continue
             seq = index.last_of(number)
             if high and seq > high:

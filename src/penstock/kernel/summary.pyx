@@ -40,7 +40,7 @@ def place_block(Core core, block_id, path, first_seq, base_seq, base_time, salt,
     cdef BlockFile* file = core.log.new_file(block_id, path, 0)
     file.is_created = True
     file.is_linked = True
-    file.size = file.submitted = file.written = file.synced = size
+    file.size = file.submitted = file.written = file.synced = file.committed = size
     block.file = file
     block.first_seq = first_seq
     block.last_seq = first_seq - 1
@@ -133,11 +133,11 @@ def count_names(Index index, block_id, const unsigned char[::1] names not None):
         at += 10 + size
         if messages == 0:
             continue
-        if index.totals[number] == 0:
+        if index.stats[number].total == 0:
             index.subject_count += 1
-            index.firsts[number] = block.first_seq | STALE
-        index.totals[number] += messages
-        index.lasts[number] = block.last_seq | STALE
+            index.stats[number].first = block.first_seq | STALE
+        index.stats[number].total += messages
+        index.stats[number].last = block.last_seq | STALE
     index.messages += block.live
     index.bytes += block.live_bytes
 
@@ -162,11 +162,11 @@ def count_rows(Index index, block_id, uint64_t floor):
         if index.is_dead(block, row):
             continue
         seq = index.seq_of(block, row)
-        if index.totals[subjects[row]] == 0:
+        if index.stats[subjects[row]].total == 0:
             index.subject_count += 1
-            index.firsts[subjects[row]] = seq
-        index.totals[subjects[row]] += 1
-        index.lasts[subjects[row]] = seq
+            index.stats[subjects[row]].first = seq
+        index.stats[subjects[row]].total += 1
+        index.stats[subjects[row]].last = seq
         index.messages += 1
         index.bytes += sizes[row]
 
@@ -191,11 +191,11 @@ def count_rest(Index index, block_id, uint32_t counted, const unsigned char[::1]
     subjects = index.section(block, SECTION_SUBJECTS)
     for row in range(counted, block.count):
         seq = index.seq_of(block, row)
-        if index.totals[subjects[row]] == 0:
+        if index.stats[subjects[row]].total == 0:
             index.subject_count += 1
-            index.firsts[subjects[row]] = seq
-        index.totals[subjects[row]] += 1
-        index.lasts[subjects[row]] = seq
+            index.stats[subjects[row]].first = seq
+        index.stats[subjects[row]].total += 1
+        index.stats[subjects[row]].last = seq
         index.messages += 1
         index.bytes += sizes[row]
         block.live += 1
@@ -423,9 +423,9 @@ def pack_subjects(Index index):
         short_size = <uint16_t>size
         memcpy(out + at, &number, 4)
         memcpy(out + at + 4, &short_size, 2)
-        memcpy(out + at + 6, &index.totals[number], 8)
-        memcpy(out + at + 14, &index.firsts[number], 8)
-        memcpy(out + at + 22, &index.lasts[number], 8)
+        memcpy(out + at + 6, &index.stats[number].total, 8)
+        memcpy(out + at + 14, &index.stats[number].first, 8)
+        memcpy(out + at + 22, &index.stats[number].last, 8)
         memcpy(out + at + 30, name, size)
         at += 30 + size
         number = index.tree.cursor_next(&cursor)
@@ -433,14 +433,42 @@ def pack_subjects(Index index):
     return packed
 
 
-def load_subjects(Index index, const unsigned char[::1] packed not None, count):
-    """The reverse of pack_subjects, into an empty index. ValueError when the bytes do not hold."""
-    cdef Py_ssize_t at = 0, stop = packed.shape[0]
+cdef extern from *:
+    void prefetch "__builtin_prefetch"(const void* at) noexcept nogil
+
+cdef enum:
+    LOOK_AHEAD = 12                        # names whose memory is fetched before they are put
+
+
+cdef Py_ssize_t _hint_subject(Index index, const unsigned char[::1] packed, Py_ssize_t at, Py_ssize_t stop) noexcept:
+    """Fetch what the entry at `at` will need; the offset of the next."""
     cdef uint32_t number
     cdef uint16_t size
-    cdef uint64_t total, first, last
+    if stop - at < 30:
+        return stop
+    memcpy(&number, &packed[at], 4)
+    memcpy(&size, &packed[at + 4], 2)
+    if size > stop - at - 30:
+        return stop
+    index.tree.hint(&packed[at + 30], size, number)
+    if number < index.number_capacity:
+        prefetch(&index.stats[number])
+    return at + 30 + size
+
+
+def load_subjects(Index index, const unsigned char[::1] packed not None, count):
+    """The reverse of pack_subjects, into an empty index. ValueError when the bytes do not hold."""
+    cdef Py_ssize_t at = 0, stop = packed.shape[0], ahead = 0
+    cdef uint32_t number
+    cdef uint16_t size
+    cdef int n
     index.tree.reserve(count, stop)
+    if count > index.number_capacity and count <= stop // 30:
+        index.reserve_numbers(count)
+    for n in range(LOOK_AHEAD):
+        ahead = _hint_subject(index, packed, ahead, stop)
     while at < stop:
+        ahead = _hint_subject(index, packed, ahead, stop)
         if stop - at < 30:
             raise ValueError(f"subjects: cut at byte {at}")
         memcpy(&number, &packed[at], 4)
@@ -451,12 +479,12 @@ def load_subjects(Index index, const unsigned char[::1] packed not None, count):
             raise ValueError(f"subjects: number {number} stands twice")
         if index.tree.number_stop > index.number_capacity:
             index.fit_numbers()
-        memcpy(&index.totals[number], &packed[at + 6], 8)
-        memcpy(&index.firsts[number], &packed[at + 14], 8)
-        memcpy(&index.lasts[number], &packed[at + 22], 8)
-        if index.totals[number]:
+        memcpy(&index.stats[number].total, &packed[at + 6], 8)
+        memcpy(&index.stats[number].first, &packed[at + 14], 8)
+        memcpy(&index.stats[number].last, &packed[at + 22], 8)
+        if index.stats[number].total:
             index.subject_count += 1
-            index.messages += index.totals[number]
+            index.messages += index.stats[number].total
         at += 30 + size
 
 
@@ -472,11 +500,11 @@ def drop_ghosts(Index index):
     cdef bint is_any = False
     for n in range(index.ghost_count):
         number = index.ghosts[n]
-        if index.totals[number] or index.tree.name(number, &size) == NULL:
+        if index.stats[number].total or index.tree.name(number, &size) == NULL:
             continue                       # it came back, or was freed
-        if (index.lasts[number] & ~STALE) < low:
+        if (index.stats[number].last & ~STALE) < low:
             index.tree.drop(number)
-            index.firsts[number] = index.lasts[number] = 0
+            index.stats[number].first = index.stats[number].last = 0
             is_any = True
             continue
         index.ghosts[kept] = number
@@ -491,7 +519,7 @@ def find_ghosts(Index index):
     cdef uint32_t number, size
     cdef uint32_t count = 0
     for number in range(index.tree.number_stop):
-        if index.totals[number] == 0 and index.tree.name(number, &size) != NULL:
+        if index.stats[number].total == 0 and index.tree.name(number, &size) != NULL:
             count += 1
     free(index.ghosts)
     index.ghosts = <uint32_t*>malloc((count + 64) * 4)
@@ -500,8 +528,8 @@ def find_ghosts(Index index):
     index.ghost_capacity = count + 64
     index.ghost_count = 0
     for number in range(index.tree.number_stop):
-        if index.totals[number] == 0 and index.tree.name(number, &size) != NULL:
-            index.lasts[number] = index.last_seq | STALE
+        if index.stats[number].total == 0 and index.tree.name(number, &size) != NULL:
+            index.stats[number].last = index.last_seq | STALE
             index.ghosts[index.ghost_count] = number
             index.ghost_count += 1
 
@@ -648,7 +676,7 @@ def continue_block(Core core, const unsigned char[::1] data not None, uint64_t c
     memcpy(file.image, &data[0], data.shape[0])
     file.is_created = True
     file.is_linked = True
-    file.size = file.submitted = file.written = file.synced = data.shape[0]
+    file.size = file.submitted = file.written = file.synced = file.committed = data.shape[0]
     free_block_file(old)
     block.file = file
     block.is_sealed = False
@@ -695,3 +723,11 @@ def dead_and_live(Index index, block_id, uint32_t counted):
             live_bytes -= sizes[row]
     bits = b"" if block.dead == NULL else PyBytes_FromStringAndSize(<char*>block.dead, (counted // 64 + 1) * 8)
     return bits, live, live_bytes
+
+
+def sealed_block_of(Core core, uint64_t seq):
+    """The id of the sealed block that holds a sequence; 0 when it is in the active one."""
+    cdef Py_ssize_t at = core.index.block_of(seq)
+    if at < 0 or not core.index.blocks[at].is_sealed:
+        return 0
+    return core.index.blocks[at].id

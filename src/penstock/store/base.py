@@ -234,6 +234,18 @@ class Store:
                 if not self.query.next_seq(EVERYTHING, seq, seq + 1):
                     self.wheel.remove(seq, expiry)
 
+    def _forget_above(self, seq: int) -> None:
+        """After a truncation: what was known of the sequences above `seq` is about others."""
+        for name in ("skips", "exempt"):
+            kept = SeqSet()
+            for first, last in getattr(self, name).ranges():
+                if first <= seq:
+                    kept.add_range(first, min(last, seq))
+            setattr(self, name, kept)
+        for one, expiry in self.wheel.entries():
+            if one > seq:
+                self.wheel.remove(one, expiry)
+
     # Time.
 
     def expire_if_due(self) -> None:
@@ -363,6 +375,10 @@ class Store:
 
     def refuse_closed(self) -> None:
         raise StoreClosed(f"stream {self.name} is closed")
+
+    def undo_failed(self, error: BaseException) -> None:
+        """An append or a delete did not come to its end."""
+        self.core.undo()
 
     def was_skipped(self, seq: int) -> bool:
         return seq in self.skips

@@ -54,14 +54,14 @@ class Checkpoint:
     offset: int
     first_seq: int
     last_seq: int
-    first_time: int
+    num_subjects: int
     last_time: int
     messages: int
     message_bytes: int
     numbering: int
     floor: int
     blocks: list[BlockRow] = field(default_factory=list)
-    subjects: bytes = b""
+    subjects: bytes | memoryview = b""
     expiries: list[tuple[int, int]] = field(default_factory=list)
     skips: list[Range] = field(default_factory=list)
     lost: list[Range] = field(default_factory=list)
@@ -112,7 +112,7 @@ class Checkpoint:
                 self.offset,
                 self.first_seq,
                 self.last_seq,
-                self.first_time,
+                self.num_subjects,
                 self.last_time,
                 self.messages,
                 self.message_bytes,
@@ -150,7 +150,7 @@ def decode_checkpoint(data: bytes) -> Checkpoint | None:
         found.blocks.append(BlockRow(*row))
         dead_at += dead_size
         filter_at += filter_size
-    found.subjects = bytes(subjects)
+    found.subjects = subjects
     found.expiries = list(_EXPIRY.iter_unpack(expiries))
     at = 0
     for ranges in (found.skips, found.lost):

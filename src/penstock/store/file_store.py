@@ -9,6 +9,7 @@ import errno
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -27,12 +28,31 @@ from penstock.store.base import COMPACT, LOST, NEVER, SKIPPED, USER, Store, forg
 from penstock.store.checkpoint import BlockRow, Checkpoint
 from penstock.store.layout import BlockHeader, StreamPaths, boot_id
 from penstock.store.limits import Limits
-from penstock.store.recovery import Recovered, Recovery, recover, subtract
-from penstock.store.summary import decode_summary, encode_summary, read_section
+from penstock.store.recovery import Recovered, Recovery, marks_of, recover, subtract
+from penstock.store.summary import CONTROLS, decode_summary, encode_summary, read_section
 
 DURABILITIES = ("disk", "os", "lazy")
 CHECKPOINT_AFTER = 16 << 20  # bytes of summaries: a second of an open without one reads a gigabyte of them
 Mark = tuple[int, int, bytes | None, int]  # seq, time, hash of the message id, expiry
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A truncation under way: what the records in the part that goes said of the part that stays."""
+
+    seq: int
+    floor: int
+    epoch: int
+    dead: SeqSet
+    skips: SeqSet
+
+    def explained(self) -> SeqSet:
+        """The sequences of which no record need be left."""
+        found = self.dead.copy()
+        found.update(self.skips)
+        if self.floor > 1:
+            found.add_range(1, self.floor - 1)
+        return found
 
 
 class FileStore(Store):
@@ -68,10 +88,12 @@ class FileStore(Store):
         super().__init__(name or os.path.basename(self.paths.root), clock or SystemClock(), self._new_core(), limits)
         try:
             self._open(limits)
-        except BaseException:
+        except BaseException as error:
             self.core.log.detach()
             if self.own_committer:
                 self.committer.stop()
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = self.paths.root  # a call on a descriptor does not know its name
             raise
 
     def _new_core(self) -> Core:
@@ -104,12 +126,12 @@ class FileStore(Store):
         if os.path.exists(self.paths.truncate):
             self._cut_files()
         else:
-            self.pending_cut: tuple[int, int, int, SeqSet] | None = None
+            self.pending_cut: Cut | None = None
         self._recover(limits)
 
     def _recover(self, limits: Limits) -> None:
         """Fill the index from the files and bring the files into order again."""
-        explained = self.pending_cut[3] if self.pending_cut else None
+        explained = self.pending_cut.explained() if self.pending_cut else None
         report, found = recover(self.disk, self.paths, self.stream_id, self._begin, explained=explained)
         self.report.findings += report.findings
         self.skips, self.lost = found.skips, found.lost
@@ -119,12 +141,14 @@ class FileStore(Store):
         }
         self.marks: list[Mark] = []
         self.retiring: list[tuple[int, list[int]]] = []
+        self.unlinking: list[str] = []  # files of removed blocks, in the order in which they must go
+        self.uncut: list[tuple[str, int]] = []  # files that still hold what was rolled back; size 0: all of it
         self.next_block_id = found.next_block_id
         self.loose_summaries: set[str] = set()  # written since the last checkpoint, and not synced
         self.numbering = found.numbering or int.from_bytes(os.urandom(8), "little") | 1
         is_clean = found.is_clean
         cut = self.pending_cut
-        self.epoch = max(found.epoch, cut[2] if cut else 0) + (0 if is_clean or cut else 1)
+        self.epoch = max(found.epoch, cut.epoch if cut else 0) + (0 if is_clean or cut else 1)
         kernel.set_last_time(self.core, found.last_time)
         self._tidy(found)
         self.core.log.open_head(
@@ -165,7 +189,7 @@ class FileStore(Store):
             self._set_aside(path)
         for block in found.blocks[:-1]:
             if block.scan is not None:
-                self._write_summary(block.header.block_id, block.controls, block.marks, block.scan.damaged())
+                self._write_summary(block.header.block_id, block.controls_from(0), block.marks, block.scan.damaged())
         for block in found.blocks:
             block.data = b"" if block is not found.blocks[-1] else block.data
 
@@ -199,7 +223,7 @@ class FileStore(Store):
                 finally:
                     self.disk.close(fd)
             self.disk.sync_folder(self.paths.blocks)
-            self._write_summary(block_id, last.controls, last.marks, last.scan.damaged())
+            self._write_summary(block_id, last.controls_from(0), last.marks, last.scan.damaged())
         last.data = b""
 
     def _record_losses(self, found: Recovered, now: int) -> None:
@@ -290,6 +314,10 @@ class FileStore(Store):
             data = read_section(self.disk, path, which, header.salt)
         except FileNotFoundError:
             data = None
+        except OSError as error:
+            raise WriteFailed("read", path, error.errno or errno.EIO) from error
+        if data is not None and len(data) != self.query.block(block_id)["rows"] * 4:
+            data = None  # of before a roll back
         if data is None:
             self.report.add("rebuilt", path, "the summary does not hold: its rows were read from the block")
             data = self._rows_from_block(block_id, which)
@@ -298,13 +326,12 @@ class FileStore(Store):
     def _rows_from_block(self, block_id: int, which: int) -> bytes:
         """An array worked out from the block's records, in the numbers of this index."""
         facts = self.query.block(block_id)
-        return kernel.rows_from_bytes(
-            self.index,
-            block_id,
-            self.disk.read_file(self.block_path(block_id)),
-            facts["size"],
-            which,
-        )
+        path = self.block_path(block_id)
+        try:
+            data = self.disk.read_file(path)
+        except OSError as error:
+            raise WriteFailed("read", path, error.errno or errno.EIO) from error
+        return kernel.rows_from_bytes(self.index, block_id, data, facts["size"], which)
 
     # Commit and its failure.
 
@@ -315,9 +342,10 @@ class FileStore(Store):
     def after_commit(self) -> None:
         """Housekeeping that a commit makes possible: dead blocks go, images of sealed blocks too, a checkpoint
         when it is due."""
+        # What was committed stays so, whatever happens here.
         if self.index.emptied:
-            self._retire()
-        elif self.retiring:
+            self._try(self._retire)
+        elif self.retiring or self.unlinking:
             self._remove_retired()
         if self.core.sealed_count != self.sealed_seen:
             self.sealed_seen = self.core.sealed_count
@@ -330,7 +358,20 @@ class FileStore(Store):
 
     def note_mark(self, seq: int, time: int, id_hash: bytes | None, expiry: int) -> None:
         super().note_mark(seq, time, id_hash, expiry)
-        self.marks.append((seq, time, id_hash, expiry))
+        mark = (seq, time, id_hash, expiry)
+        block_id = kernel.sealed_block_of(self.core, seq)
+        if block_id:
+            self._mark_summary(block_id, mark)
+        else:
+            self.marks.append(mark)
+
+    def _mark_summary(self, block_id: int, mark: Mark) -> None:
+        """Its block was sealed in the same batch: its summary gets the mark after all."""
+        path = self.paths.summary(block_id, self.headers[block_id].generation)
+        summary = decode_summary(self.disk.read_file(path), path) if os.path.exists(path) else None
+        if summary is not None:  # without one the next open reads the block itself
+            marks = marks_of(self.index, summary)
+            self._write_summary(block_id, bytes(summary.section(CONTROLS)), [*marks, mark], summary.damage)
 
     def commit_failed(self, position: int) -> None:
         """A commit did not succeed: roll back, and tell those whose messages were in it."""
@@ -344,27 +385,51 @@ class FileStore(Store):
             return DiskFull(op, path, code)
         return WriteFailed(op, path, code)
 
-    def _roll_back(self) -> None:
+    def undo_failed(self, error: BaseException) -> None:
+        """An append or a delete did not come to its end: what was not committed goes, and its owners are told."""
+        if not isinstance(error, StoreError):
+            cause = error
+            error = WriteFailed("append", self.paths.root, getattr(error, "errno", None) or errno.EIO)
+            error.__cause__ = cause
+        self._roll_back(error)
+
+    def _roll_back(self, error: StoreError | None = None) -> None:
         """Forget all that is not committed; cut the files back to what is."""
-        error = self._failure()
+        error = error or self._failure()
         low, high, kept, gone = self.core.undo()
         self.failures = [*self.failures[-63:], (low, high, error)]
         seq = self.core.committed_seq
-        for path, is_created in gone:
-            if is_created:
-                self._try(lambda path=path: self.disk.unlink(os.fsdecode(path)))
-        for block_id, size, is_created, spans in kept:
-            if is_created:
-                self._try(lambda block_id=block_id, size=size: self.disk.truncate(
-                    kernel.descriptor(self.core, block_id), size))  # fmt: skip
-            self.marks = [mark for mark in self.marks if mark[0] <= seq]
-            image = memoryview(kernel.image_of(self.core, block_id) or b"")
-            controls = b"".join(bytes(image[at : at + count]) for at, count in spans)
-            self._try(lambda block_id=block_id, controls=controls: self._write_summary(
-                block_id, controls, self.marks, []))  # fmt: skip
-            self.marks = []
+        self.uncut += [(os.fsdecode(path), 0) for path, is_created in gone if is_created]
+        self.uncut += [(self.block_path(block_id), size) for block_id, size, is_created in kept if is_created]
+        self.marks = []
+        self._try(self._cut_back)
         for callback in self.on_rollback:
             callback(seq)
+
+    def _cut_back(self) -> None:
+        """Take out of the files what was rolled back, and their summaries with it: the next open makes new ones.
+
+        Nothing new is written before that is done: a record that was refused must not speak again.
+        """
+        while self.uncut:
+            path, size = self.uncut[-1]
+            try:
+                summary = path.removesuffix(".blk") + ".sum"
+                if os.path.exists(summary):
+                    self.disk.unlink(summary)
+                if size == 0 and os.path.exists(path):
+                    self.disk.unlink(path)
+                elif size:
+                    fd = self.disk.open(path, "w")
+                    try:
+                        self.disk.truncate(fd, size)
+                        self.disk.sync(fd)
+                    finally:
+                        self.disk.close(fd)
+            except OSError as error:
+                self.core.log.hold(error.errno or errno.EIO, path)
+                raise self._failure() from error
+            self.uncut.pop()
 
     def _try(self, action: object) -> None:
         """A step of cleaning up after a failure, which may fail for the same cause: then recovery does it."""
@@ -380,6 +445,7 @@ class FileStore(Store):
         if self.durability != "lazy" and log.has_uncommitted:
             self._roll_back()
         log.clear_failure()
+        self._cut_back()
         if (log.is_owing or self.durability == "lazy") and self.core.sync() < 0:
             raise self._failure() from error
 
@@ -399,6 +465,8 @@ class FileStore(Store):
         """Plan the removal of dead blocks: once the records that say why are on disk."""
         self.index.emptied = False
         blocks = self.query.blocks()
+        if not blocks:
+            return
         planned = {block_id for _, ids in self.retiring for block_id in ids}
         dead = set(kernel.dead_blocks(self.core)) - planned - {blocks[-1]["id"]}  # the last one tells the last sequence
         waiting = any(block["live"] == 0 and block["is_sealed"] and block["id"] not in dead for block in blocks[:-1])
@@ -434,7 +502,9 @@ class FileStore(Store):
                 if first < stop and last >= start
             ]
             self.core.log_ranges(skipped, SKIPPED, now)
+            self.index.emptied = True  # in case that this fails
             self.core.commit()
+            self.index.emptied = waiting
         self.retiring.append((self.core.position, sorted(ids)))
         self._remove_retired()
 
@@ -445,11 +515,17 @@ class FileStore(Store):
                 path = os.fsdecode(kernel.remove_block(self.core, block_id))
                 header = self.headers.pop(block_id, None)
                 self.filters.pop(block_id, None)
-                self._try(lambda path=path: self.disk.unlink(path))
-                summary = self.paths.summary(block_id, header.generation if header else 1)
-                if os.path.exists(summary):
-                    self._try(lambda summary=summary: self.disk.unlink(summary))
+                self.unlinking += [path, self.paths.summary(block_id, header.generation if header else 1)]
             kernel.drop_ghosts(self.index)
+        while self.unlinking:
+            # Oldest first, and none before those that it tells of: else their messages would be back at the next open.
+            try:
+                if os.path.exists(self.unlinking[0]):
+                    self.disk.unlink(self.unlinking[0])
+            except OSError as error:
+                self.report.add("clean-up", self.unlinking[0], f"tried again later: {error}")
+                return
+            self.unlinking.pop(0)
 
     # Erase.
 
@@ -465,16 +541,16 @@ class FileStore(Store):
         self.core.log_erase(seq, now)
         self.commit()
         self.sync()
-        found = kernel.overwrite(self.core, seq, os.urandom)
-        if found is None:
-            return True
-        block_id, offset, data = found
-        fd = kernel.descriptor(self.core, block_id)
         try:
+            found = kernel.overwrite(self.core, seq, os.urandom)
+            if found is None:
+                return True
+            block_id, offset, data = found
+            fd = kernel.descriptor(self.core, block_id)
             self.disk.write(fd, data, offset)
             self.disk.sync(fd)
         except OSError as error:
-            raise WriteFailed("erase", self.block_path(block_id), error.errno or errno.EIO) from error
+            raise WriteFailed("erase", self.paths.blocks, error.errno or errno.EIO) from error
         return True
 
     # Checkpoint and stop.
@@ -486,7 +562,10 @@ class FileStore(Store):
     def write_checkpoint(self) -> None:
         """Sync everything, then write the state as of now."""
         self.sync()
-        self._write_state()
+        try:
+            self._write_state()
+        except OSError as error:
+            raise WriteFailed("write", self.paths.checkpoint, error.errno or errno.EIO) from error
 
     def _write_state(self) -> None:
         """Write the checkpoint. It may run ahead of un-synced blocks: an open that finds them shorter does without it."""
@@ -529,7 +608,7 @@ class FileStore(Store):
             offset=offset,
             first_seq=index.first_seq,
             last_seq=index.last_seq,
-            first_time=0,
+            num_subjects=index.name_count,
             last_time=self.core.last_time,
             messages=index.messages,
             message_bytes=index.bytes,
@@ -538,7 +617,7 @@ class FileStore(Store):
             blocks=rows,
             subjects=kernel.pack_subjects(index),
             expiries=sorted(expiries + [(seq, NEVER) for seq in self.exempt if seq >= index.first_seq]),
-            skips=[(first, last + 1) for first, last in self.skips.ranges() if last >= index.first_seq],
+            skips=[(first, last + 1) for first, last in self.skips.ranges() if last >= index.floor],
             lost=[(first, last + 1) for first, last in self.lost.ranges()],
         )
         self._sync_summaries()
@@ -627,14 +706,36 @@ class FileStore(Store):
             if first <= seq:
                 dead.add_range(first, min(last, seq))
         floor = min(max(self.index.floor, self.index.first_seq), seq + 1)
-        body = json.dumps({"seq": seq, "floor": floor, "epoch": self.epoch + 1, "dead": dead.encode().hex()}).encode()
-        self.disk.write_file(self.paths.truncate, body + b"\n%016x\n" % xxh64_of(body))
+        skips = [(first, min(last, seq)) for first, last in self.skips.ranges() if first <= seq]
+        plan = {"seq": seq, "floor": floor, "epoch": self.epoch + 1, "dead": dead.encode().hex(), "skips": skips}
+        body = json.dumps(plan).encode()
+        try:
+            self.disk.write_file(self.paths.truncate, body + b"\n%016x\n" % xxh64_of(body))
+        except OSError as error:
+            self._forget_cut(error)
         self.core.log.detach()
         self.core.close_files()
-        self._cut_files()
-        self.wheel.clear()
-        self.exempt.clear()
-        self._recover(self.limits)
+        try:
+            self._cut_files()
+            self.wheel.clear()
+            self.exempt.clear()
+            self._recover(self.limits)
+        except (OSError, StoreError) as error:
+            # It is written down: the next open finishes it.
+            self.core.log.detach()
+            self._close()
+            raise WriteFailed("truncate", self.paths.root, getattr(error, "errno", None) or errno.EIO) from error
+
+    def _forget_cut(self, cause: OSError) -> None:
+        """The plan of a truncation was not written down whole: none of it may be left, or the next open would follow it."""
+        failed = WriteFailed("write", self.paths.truncate, cause.errno or errno.EIO)
+        try:
+            if os.path.exists(self.paths.truncate):
+                self.disk.unlink(self.paths.truncate)
+                self.disk.sync_folder(self.paths.root)
+        except OSError:
+            self.abandon()
+        raise failed from cause
 
     def _cut_files(self) -> None:
         """Cut the files as TRUNCATE says. May be repeated: each step leaves a store that the next attempt can cut."""
@@ -666,11 +767,14 @@ class FileStore(Store):
                 self.disk.unlink(summary)
         self.disk.sync_folder(self.paths.blocks)
         self.disk.sync_folder(self.paths.root)
-        self.pending_cut = seq, plan["floor"], plan["epoch"], SeqSet.decode(bytes.fromhex(plan["dead"]))
+        skips = SeqSet()
+        for first, last in plan["skips"]:
+            skips.add_range(first, last)
+        self.pending_cut = Cut(seq, plan["floor"], plan["epoch"], SeqSet.decode(bytes.fromhex(plan["dead"])), skips)
 
-    def _finish_cut(self, cut: tuple[int, int, int, SeqSet], now: int) -> None:
+    def _finish_cut(self, cut: Cut, now: int) -> None:
         """Write again the control records that stood in the part that was cut off, then forget the plan."""
-        seq, floor, _, dead = cut
+        seq, floor, dead = cut.seq, cut.floor, cut.dead
         if seq > self.index.last_seq:
             # The last sequences that stay were deleted, and no record of them is left.
             self.core.skip(self.index.last_seq + 1, seq - self.index.last_seq, COMPACT, now)
@@ -682,8 +786,9 @@ class FileStore(Store):
             self.core.delete_all(range(first, last + 1), COMPACT, now) if last - first < 1 << 20 else kernel.kill_range(
                 self.index, first, last + 1
             )
-        if left:
-            self.core.log_ranges(left, COMPACT, now)
+        self.core.log_ranges(left, COMPACT, now)
+        self.core.log_ranges([(first, last + 1) for first, last in cut.skips.ranges()], SKIPPED, now)
+        self.skips.update(cut.skips)
         self.commit()
         self.pending_cut = None
         self.write_checkpoint()

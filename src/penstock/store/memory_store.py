@@ -10,7 +10,6 @@ from penstock.kernel.core import Core
 from penstock.kernel.disk import Disk
 from penstock.kernel.index import Index
 from penstock.kernel.log import Log
-from penstock.kernel.seq_set import SeqSet
 from penstock.store.base import Store
 from penstock.store.layout import BlockHeader
 from penstock.store.limits import Limits
@@ -65,12 +64,7 @@ class MemoryStore(Store):
             return
         self.core.seal_active()
         kernel.cut_rows(self.core, seq)
-        kept = SeqSet()
-        for first, last in self.skips.ranges():
-            if first <= seq:
-                kept.add_range(first, min(last, seq))
-        self.skips = kept
-        self._sweep_expiries()
+        self._forget_above(seq)
 
     def stop(self) -> None:
         self.core.is_closed = True

@@ -55,6 +55,11 @@ class BlockOnDisk:
     is_synced: bool = False  # for certain: all of it was on disk when its writer went on
     marks: list[tuple[int, int, bytes | None, int]] = field(default_factory=list)  # seq, time, id hash, expiry or 0
 
+    def controls_from(self, offset: int) -> bytes:
+        """The control records at or after an offset, of a block that was scanned."""
+        assert self.scan is not None
+        return b"".join(self.data[at : at + size] for at, size in self.scan.control_spans() if at >= offset)
+
 
 @dataclass(slots=True)
 class Recovered:
@@ -310,7 +315,7 @@ class Recovery:
                 size=scan.torn,
             )
         block.size = scan.stop
-        block.controls = b"".join(block.data[at : at + size] for at, size in scan.control_spans())
+        block.controls = block.controls_from(0)
 
     def place(self, block: BlockOnDisk) -> None:
         header = block.header
@@ -345,7 +350,7 @@ class Recovery:
         numbering = checkpoint.numbering if checkpoint else 0
         if checkpoint is not None:
             try:
-                kernel.load_subjects(index, checkpoint.subjects, 0)
+                kernel.load_subjects(index, checkpoint.subjects, checkpoint.num_subjects)
             except ValueError as error:
                 raise CheckpointUnfit(str(error)) from error
             kernel.set_bytes(index, checkpoint.message_bytes)
@@ -386,7 +391,9 @@ class Recovery:
                 marked, block.erased = kernel.fill_from_scan(index, block_id, block.scan, block.data)
                 block.marks = read_marks(marked)
             if row is not None:
-                # Its rows up to the checkpoint are counted already.
+                # Its rows up to the checkpoint are counted already, and what its records said is applied.
+                if block.scan is not None:
+                    block.controls = block.controls_from(row.size)
                 if kernel.row_count(index, block_id) < row.rows:
                     raise CheckpointUnfit(f"block {block_id} has fewer rows")
                 if block.scan is not None and (
@@ -429,11 +436,7 @@ class Recovery:
             summary.time_min, summary.time_max, summary.last_checksum,
         )  # fmt: skip
         kernel.set_bounds(index, block_id, summary.last_seq, SEQ_STOP, 0)
-        expiries = dict(summary.expiries)
-        hashes = {row: (time, hashed) for row, time, hashed in summary.ids}
-        for row in sorted(expiries.keys() | hashes.keys()):
-            time, hashed = hashes.get(row, (0, None))
-            block.marks.append((kernel.seq_at(index, block_id, row), time, hashed, expiries.get(row, 0)))
+        block.marks = marks_of(index, summary)
 
     def finish(
         self,
@@ -447,7 +450,9 @@ class Recovery:
         """Apply the control records, find where the stream begins and ends, and what is lost."""
         index = self.core.index
         skips, lost = SeqSet(), SeqSet()
-        floor = checkpoint.floor if checkpoint else (blocks[0].header.first_seq if blocks else 1)
+        floor = checkpoint.floor if checkpoint else 1
+        if blocks and not (checkpoint and checkpoint.blocks):
+            floor = max(floor, blocks[0].header.first_seq)  # blocks go from the front without a word
         last_seq = checkpoint.last_seq if checkpoint else 0
         for start, stop in checkpoint.skips if checkpoint else ():
             skips.add_range(start, stop - 1)
@@ -593,6 +598,17 @@ def apply_controls(
         kernel.set_bounds(index, block.header.block_id, block_last, low, high)
         last_seq = max(last_seq, block_last)
     return floor, gone, last_seq
+
+
+def marks_of(index: Index, summary: Summary) -> list[tuple[int, int, bytes | None, int]]:
+    """(seq, time, id hash, expiry) of the messages that a summary lists for an id or a TTL."""
+    expiries = dict(summary.expiries)
+    hashes = {row: (time, hashed) for row, time, hashed in summary.ids}
+    found = []
+    for row in sorted(expiries.keys() | hashes.keys()):
+        time, hashed = hashes.get(row, (0, None))
+        found.append((kernel.seq_at(index, summary.header.block_id, row), time, hashed, expiries.get(row, 0)))
+    return found
 
 
 def subtract(span: tuple[int, int], sets: tuple[SeqSet, ...]) -> list[tuple[int, int]]:
