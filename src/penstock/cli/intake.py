@@ -70,9 +70,7 @@ def import_lines(
             try:
                 run.take(stream, advance)
             except PenstockError as error:
-                raise (
-                    type(error)(f"{error}{run.so_far()}") if isinstance(error, UsageError) else run.stopped(error)
-                ) from None
+                raise UsageError(f"{error}{run.so_far()}") from None
     if as_json:
         facts = {"messages": run.done.messages, "already_there": run.done.skipped, "gaps": run.done.gaps}
         print_json({"store": db.path, "created": run.done.created, **facts})
