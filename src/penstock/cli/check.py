@@ -283,14 +283,10 @@ class StreamChecker:
             except ValueError as error:
                 self.add("damaged file", self.paths.checkpoint, f"the stream's state cannot be worked out: {error}")
                 return
-            findings = [finding for finding in self.snapshot.report.findings if finding.kind == "lost sequences"]
-            if not (findings and self.has_writer):
+            self.newly_lost = newly_lost(self.snapshot)
+            if not (self.newly_lost and self.has_writer):
                 break
-            self.snapshot.stop()
-            time.sleep(PAUSE_S)  # a writer goes on while we read: ask again
-        for finding in findings:
-            for start, stop in finding.seqs:
-                self.newly_lost.add_range(start, stop - 1)
+            time.sleep(PAUSE_S)  # the writer goes on while we read: ask again
         assert self.snapshot is not None
         for first, last in self.snapshot.lost.ranges():
             for start, stop in subtract((first, last + 1), (self.newly_lost,)):
@@ -480,11 +476,19 @@ class StreamChecker:
         """Lost sequences that no damaged place accounts for: a file is missing or was set aside."""
         for first, last in self.newly_lost.ranges():
             for start, stop in subtract((first, last + 1), (self.explained,)):
-                number = stop - start
-                text = (
-                    f"{number} sequence{'' if number == 1 else 's'} without a record: {format_ranges([(start, stop)])}"
-                )
+                text = f"{format_ranges([(start, stop)])}: no record tells what became of them"
                 self.add("lost sequences", self.paths.root, text, seqs=[(start, stop)])
+
+
+def newly_lost(snapshot: Snapshot) -> SeqSet:
+    """The sequences whose loss nobody has recorded. What is above the snapshot's HEAD came while it was made."""
+    found = SeqSet()
+    committed = snapshot.head.committed_seq if snapshot.head is not None else SEQ_STOP
+    for finding in snapshot.report.findings:
+        for start, stop in finding.seqs if finding.kind == "lost sequences" else ():
+            if start <= committed:
+                found.add_range(start, min(stop - 1, committed))
+    return found
 
 
 class Neighbours:

@@ -65,6 +65,7 @@ def _facts_of(stream: Stream, subject: str, top: int) -> dict[str, Any]:
     most = nlargest(top, totals.items(), key=lambda item: item[1])
     limits = ("max_msgs", "max_bytes", "max_age", "max_msgs_per_subject", "max_msg_size")
     head = store.head
+    committed = head.committed_seq if head is not None else state.last_seq
     return {
         "name": stream.name,
         "subjects": list(config.subjects),
@@ -78,7 +79,8 @@ def _facts_of(stream: Stream, subject: str, top: int) -> dict[str, Any]:
         "first_time_ns": state.first_time_ns,
         "last_time_ns": state.last_time_ns,
         "deleted": state.num_deleted,
-        "lost": [list(span) for span in state.lost],
+        # Above the snapshot's HEAD nothing is lost: it came while the snapshot was made.
+        "lost": [[first, min(last, committed)] for first, last in state.lost if first <= committed],
         "epoch": store.epoch,
         "is_stopped": head.is_stopped if head is not None else None,
         "blocks": [_block_facts(store, block) for block in store.query.blocks()],
@@ -96,6 +98,7 @@ def _facts_of(stream: Stream, subject: str, top: int) -> dict[str, Any]:
                 "text": one.text,
             }
             for one in stream.findings
+            if not one.seqs or one.seqs[0][0] <= committed
         ],
     }  # fmt: skip
 

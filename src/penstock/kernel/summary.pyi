@@ -12,6 +12,7 @@ def place_block(
 def fill_from_scan(
     index: Index, block_id: int, scan: BlockScan, data: Buffer
 ) -> tuple[list[tuple[int, int, int, int, bytes]], list[int]]: ...
+def marked_rows(scan: BlockScan, data: Buffer) -> list[tuple[int, int, int, int, bytes]]: ...
 def fill_from_summary(
     index: Index,
     block_id: int,

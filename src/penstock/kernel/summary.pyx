@@ -58,7 +58,6 @@ def fill_from_scan(Index index, block_id, BlockScan scan not None, const unsigne
     cdef Py_ssize_t n
     cdef ScanRow* row
     cdef uint32_t number
-    marked = []
     erased = []
     for n in range(scan.count):
         row = &scan.rows[n]
@@ -67,11 +66,21 @@ def fill_from_scan(Index index, block_id, BlockScan scan not None, const unsigne
                       reference_size(row.subject_size, row.headers_size, row.payload_size, False), number)
         if row.flags & FLAG_ERASED:
             erased.append(row.seq)         # it speaks for itself: gone also when its erase record is lost
-        elif row.flags & (FLAG_TTL | FLAG_MSG_ID):
-            marked.append((n, row.seq, row.time, row.flags,
-                           (<const char*>&data[0])[row.headers:row.headers + row.headers_size]))
     block.last_checksum = scan.last_checksum
-    return marked, erased
+    return marked_rows(scan, data), erased
+
+
+def marked_rows(BlockScan scan not None, const unsigned char[::1] data not None):
+    """[(row, seq, time, flags, headers)] of the messages with a TTL or an id."""
+    cdef Py_ssize_t n
+    cdef ScanRow* row
+    found = []
+    for n in range(scan.count):
+        row = &scan.rows[n]
+        if row.flags & (FLAG_TTL | FLAG_MSG_ID) and not row.flags & FLAG_ERASED:
+            found.append((n, row.seq, row.time, row.flags,
+                          (<const char*>&data[0])[row.headers:row.headers + row.headers_size]))
+    return found
 
 
 def fill_from_summary(Index index, block_id, count, seq_base, bint is_dense, message_bytes, time_min, time_max,

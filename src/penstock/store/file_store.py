@@ -16,6 +16,7 @@ from typing import Any
 from penstock.errors import CorruptBlock, DiskFull, ReadOnlyStore, StoreError, WriteFailed
 from penstock.interfaces import Clock, SystemClock
 from penstock.kernel import summary as kernel
+from penstock.kernel.block_scan import scan_block
 from penstock.kernel.constants import RECORDS_START
 from penstock.kernel.core import Core
 from penstock.kernel.disk import Disk
@@ -28,7 +29,7 @@ from penstock.store.base import COMPACT, LOST, NEVER, SKIPPED, USER, Store, forg
 from penstock.store.checkpoint import BlockRow, Checkpoint
 from penstock.store.layout import BlockHeader, StreamPaths, boot_id
 from penstock.store.limits import Limits
-from penstock.store.recovery import Recovered, Recovery, marks_of, recover, subtract
+from penstock.store.recovery import Recovered, Recovery, marks_of, read_marks, recover, subtract
 from penstock.store.summary import CONTROLS, decode_summary, encode_summary, read_section
 
 DURABILITIES = ("disk", "os", "lazy")
@@ -811,13 +812,27 @@ class FileStore(Store):
                 continue
             if block["time_max"] < since_ns:
                 break
-            path = self.paths.summary(block["id"], self.headers[block["id"]].generation)
-            try:
-                summary = decode_summary(self.disk.read_file(path), path)
-            except FileNotFoundError:
-                summary = None
-            for row, time, hashed in summary.ids if summary else ():
-                if time >= since_ns:
-                    found[kernel.seq_at(self.index, block["id"], row)] = (time, hashed)
+            for seq, time, hashed, _ in self._marks_in(block["id"]):
+                if hashed is not None and time >= since_ns:
+                    found[seq] = (time, hashed)
         self.recovered_marks = []
         return [(seq, *found[seq]) for seq in sorted(found)]
+
+    def _marks_in(self, block_id: int) -> list[Mark]:
+        """The message ids and expiries of a sealed block: from its summary, else from its records."""
+        header = self.headers[block_id]
+        path = self.paths.summary(block_id, header.generation)
+        summary = decode_summary(self.disk.read_file(path), path) if os.path.exists(path) else None
+        if summary is not None:
+            return marks_of(self.index, summary)
+        data = self.disk.read_file(self.block_path(block_id))
+        scan = scan_block(
+            data,
+            min(RECORDS_START, len(data)),
+            len(data),
+            base_seq=header.base_seq,
+            base_time=header.base_time,
+            salt=header.salt,
+            seq_min=header.first_seq,
+        )
+        return read_marks(kernel.marked_rows(scan, data))
