@@ -288,8 +288,9 @@ class StreamChecker:
                 break
             time.sleep(PAUSE_S)  # the writer goes on while we read: ask again
         assert self.snapshot is not None
+        committed = self.snapshot.head.committed_seq if self.snapshot.head is not None else SEQ_STOP
         for first, last in self.snapshot.lost.ranges():
-            for start, stop in subtract((first, last + 1), (self.newly_lost,)):
+            for start, stop in subtract((first, min(last, committed) + 1), (self.newly_lost,)):
                 self.recorded.add_range(start, stop - 1)
         self.found.lost = [(first, last + 1) for first, last in self.recorded.ranges()]
 
@@ -504,7 +505,7 @@ class Neighbours:
         self.first_seq = header.first_seq
 
     def between(self, start: int, stop: int) -> tuple[int, int | None]:
-        """The lowest sequence that bytes [start, stop) may have held, and the one after the highest: None at the end."""
+        """The lowest sequence that bytes [start, stop) may have held, and the one past the highest: None at the end."""
         at = bisect_left(self.rows, (start,))
         low = self.rows[at - 1][2] if at else self.first_seq
         at = bisect_left(self.rows, (stop,))

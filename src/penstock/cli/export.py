@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 from penstock.cli.jsonl import CSV_HEADER, SCAN_COLUMNS, encode_rows
 from penstock.cli.output import DAMAGED, OK, Advance, complain, count, progress, size
-from penstock.cli.usage import UsageError, open_reading, parse_moment, streams_of
+from penstock.cli.usage import UsageError, check_filters, open_reading, parse_moment, streams_of
 from penstock.store.report import format_ranges
 from penstock.store.snapshot import Snapshot
 
@@ -76,7 +76,7 @@ def export(
 ) -> int:
     """Write the messages that match; 1 when damage kept some of them back."""
     wanted = {
-        "subjects": list(subjects),
+        "subjects": check_filters(subjects, "--subject"),
         "start_seq": start_seq,
         "since": parse_moment(since, "--since"),
         "until": parse_moment(until, "--until"),

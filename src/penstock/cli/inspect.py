@@ -20,7 +20,7 @@ from penstock.cli.output import (
     size,
     table,
 )
-from penstock.cli.usage import open_reading
+from penstock.cli.usage import check_filters, open_reading
 from penstock.db.lock import holder_of
 from penstock.errors import PenstockError
 from penstock.store.report import format_ranges
@@ -37,6 +37,7 @@ BLOCKS_MAX = 24  # rows of the table for people; --json has all
 
 def inspect(root: str, names: Sequence[str], subject: str | None, top: int, as_json: bool) -> int:
     """Show a store; 1 when a stream of it could not be opened."""
+    check_filters([subject or ">"], "--subject")
     with open_reading(root) as db:
         for name in names:
             if name not in db.streams():

@@ -106,8 +106,10 @@ class Importer:
 
     def take(self, file: Iterable[bytes], advance: Advance) -> None:
         for batch, size in self.batches(file):
-            for name, lines in _by_stream(batch, self.name):
+            parts = _by_stream(batch, self.name)
+            for name, lines in parts:
                 self.check(name, lines)
+            for name, lines in parts:
                 self.store(name, lines)
             self.line = batch[-1][0]
             advance(size)

@@ -11,6 +11,7 @@ from penstock.db.database import MARKER, Database
 from penstock.db.stream import Stream
 from penstock.duration import parse_time
 from penstock.errors import NotAStore, PenstockError
+from penstock.kernel.subject import explain_filter
 
 
 class UsageError(PenstockError):
@@ -44,6 +45,16 @@ def one_stream(db: Database, name: str | None) -> Stream:
     if len(names) == 1:
         return db.get_stream(names[0])
     raise UsageError(f"which stream? Name it with --stream; there are: {', '.join(names) or 'none'}")
+
+
+def check_filters(filters: Sequence[str], option: str) -> list[str]:
+    """Subject filters given as an option."""
+    for one in filters:
+        if (why := explain_filter(one)) is not None:
+            raise UsageError(
+                f"{option} {one!r}: {why}; tokens are split by dots, * stands for one and > for all that follow"
+            )
+    return list(filters)
 
 
 def parse_moment(text: str | None, option: str) -> int | None:

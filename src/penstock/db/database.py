@@ -31,7 +31,7 @@ from penstock.store.file_store import DURABILITIES, FileStore
 from penstock.store.identity import Identity, mend_identity, read_identity, with_config, write_identity
 from penstock.store.layout import StreamPaths
 from penstock.store.memory_store import MemoryStore
-from penstock.store.migrate import migrate_legacy
+from penstock.store.migrate import lifted, migrate_legacy
 from penstock.store.snapshot import Snapshot
 from penstock.stream.config import StreamConfig, check_create, check_overlap, check_update, make_config
 from penstock.stream.config_json import decode_config, encode_config
@@ -200,19 +200,20 @@ class Database:
         return self._add(Stream(self, identity, StreamRules(config, store)))
 
     def _open_store(self, paths: StreamPaths, identity: Identity, config: StreamConfig) -> FileStore:
+        limits, is_legacy = limits_of(config), os.path.exists(paths.legacy)
         store = FileStore(
             paths.root,
             identity.stream_id,
             name=config.name,
-            limits=limits_of(config),
+            limits=lifted(limits) if is_legacy else limits,
             durability=self.durability,
             disk=self.disk,
             clock=self.clock,
             committer=self._committer,
         )
-        if os.path.exists(paths.legacy):
+        if is_legacy:
             try:
-                migrate_legacy(store, paths.legacy)
+                migrate_legacy(store, paths.legacy, limits)
             except BaseException:
                 store.abandon()
                 raise
@@ -300,6 +301,19 @@ class Database:
 _open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
 
 
+def _after_fork() -> None:
+    """In a forked child: a handle there only refuses. Locks that another thread held would hang it, and the commit
+    threads are the parent's."""
+    for database in list(_open_databases):
+        database._lock = threading.RLock()
+        database._committer.forget_threads()
+        for stream in database._streams.values():
+            stream._lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def close_all() -> None:
     """At the end of the process: close in good order what the program left open."""
     for database in list(_open_databases):
@@ -309,9 +323,10 @@ def close_all() -> None:
 def check_name(name: str, what: str) -> None:
     """An asset name, as JetStream has it, that is also a safe name of a directory."""
     if (
-        not name
-        or len(name.encode("utf-8", "surrogateescape")) > 255
-        or any(c in _BAD or ord(c) < 32 or ord(c) == 127 for c in name)
+        not isinstance(name, str)
+        or not name
+        or len(name.encode("utf-8", "surrogatepass")) > 255
+        or any(c in _BAD or ord(c) < 32 or ord(c) == 127 or 0xD800 <= ord(c) < 0xE000 for c in name)
     ):
         raise BadStreamName(f"{what} name {name!r}: 1 to 255 bytes without blanks, control characters and . * > / \\")
 

@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 import time
+import weakref
 
 from penstock.errors import ReadOnlyStore, StoreLocked
 
@@ -36,14 +37,34 @@ class WriteLock:
             "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "command": " ".join(sys.argv)[:200] or sys.executable,
         }
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, json.dumps(about).encode() + b"\n", 0)
+        _held.add(self)
+        with contextlib.suppress(OSError):  # a full disk: the lock holds all the same, but nobody learns whose it is
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, json.dumps(about).encode() + b"\n", 0)
 
     def release(self) -> None:
         if self._fd >= 0:
-            os.ftruncate(self._fd, 0)
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, 0)
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            self._forget()
+
+    def _forget(self) -> None:
+        """Close the descriptor. In a forked child: the lock stays the parent's, and must not outlive it here."""
+        if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+_held: weakref.WeakSet[WriteLock] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for lock in list(_held):
+        lock._forget()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def read_holder(fd: int) -> dict[str, object]:

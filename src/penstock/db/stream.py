@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.duration import parse_time
 from penstock.errors import (
@@ -42,6 +42,7 @@ Headers = Mapping[str, str | Sequence[str]] | bytes | None
 Item = tuple[str | bytes, bytes] | tuple[str | bytes, bytes, Headers]
 Subjects = str | Sequence[str] | None
 When = datetime | str | int | None
+T = TypeVar("T")
 
 CHUNK_MAX = 256  # messages read under one hold of the lock
 POLL_S = 0.01  # how often a reader in another process looks at HEAD
@@ -130,8 +131,11 @@ class Stream:
 
     def _publish(self, batch: Batch) -> Acks | None:
         """Append, commit, tell: None when every message was taken as it is."""
-        rules, core = self._rules, self._rules.store.core
+        rules = self._rules
+        core = rules.store.core
         with self._lock:
+            if core.is_closed:
+                self._check()
             refused, duplicates = rules.take(batch)
             token = core.begin_commit()
         answer = core.wait()
@@ -150,20 +154,33 @@ class Stream:
 
     def _tell(self) -> None:
         """Wake those who follow."""
-        for listener in self._listeners:
+        for listener in tuple(self._listeners):  # others come and go meanwhile
             listener()
 
     # Out.
 
     def get(self, seq: int) -> Message:
         """The message with a sequence; EndOfStream, MessageDeleted and MessageNotFound tell why there is none."""
-        with self._lock:
-            return self._rules.store.load(seq)
+        return self._fresh(lambda store: store.load(seq))
 
     def last(self, subject: str = ">") -> Message | None:
         """The newest message of a subject or filter; None when there is none."""
+        wanted = _one_filter(subject)
+        return self._fresh(lambda store: store.load_last(wanted))
+
+    def _fresh(self, look: Callable[[Store], T]) -> T:
+        """What `look` finds in the stream as it is now; a reader beside a writer looks again where a block went."""
         with self._lock:
-            return self._rules.store.load_last(_one_filter(subject))
+            self._check()
+            store = self._rules.store
+            if not isinstance(store, Snapshot):
+                return look(store)
+            store.refresh()
+            try:
+                return look(store)
+            except FileNotFoundError:
+                store.load_all()
+                return look(store)
 
     def read(
         self,
@@ -177,8 +194,8 @@ class Stream:
         """The messages there are, in order: from `start_seq` up to, not with, `stop_seq`; stored at or after
         `since`, before `until`."""
         filters = _filters(subjects)
+        start, stop = self._fresh(lambda store: _span(store, start_seq, stop_seq, since, until))
         with self._lock:
-            start, stop = self._span(start_seq, stop_seq, since, until)
             reader = self._reader(filters, start, stop)
         return self._chunks(reader)
 
@@ -193,10 +210,9 @@ class Stream:
         """Messages as they come: new ones only, or from `start_seq` or `since` on. Ends after `timeout` seconds
         without one."""
         filters = _filters(subjects)
-        with self._lock:
-            if start_seq is None and since is None:
-                start_seq = self._rules.store.core.committed_seq + 1
-            start, _ = self._span(start_seq, None, since, None)
+        if start_seq is None and since is None:
+            start_seq = self._fresh(lambda store: store.core.committed_seq) + 1
+        start, _ = self._fresh(lambda store: _span(store, start_seq, None, since, None))
         return self._followed(filters, start, timeout)
 
     def _followed(self, filters: list[str], next_seq: int, timeout: float | None) -> Iterator[Message]:
@@ -206,6 +222,7 @@ class Stream:
             while True:
                 woken.clear()
                 with self._lock:
+                    self._check()
                     reader = self._reader(filters, next_seq, 2**63 - 1)
                 count = 0
                 for message in self._chunks(reader):
@@ -247,30 +264,20 @@ class Stream:
         size = 1
         while True:
             with self._lock:
+                start = reader.next_seq
                 try:
                     found = reader.take(size)
                 except FileNotFoundError:
                     store = self._rules.store
                     if not isinstance(store, Snapshot):
                         raise
-                    store.load_all()  # the writer removed the block: ask again by sequence
-                    reader = Reader(store.core, reader.filters, max(reader.next_seq - 1, 1), reader.stop_seq)
+                    store.load_all()  # the writer removed the block: ask again, also for those taken before it
+                    reader = Reader(store.core, reader.filters, start, reader.stop_seq)
                     continue
             yield from found
             if len(found) < size:
                 return
             size = min(size * 4, CHUNK_MAX)
-
-    def _span(self, start_seq: int | None, stop_seq: int | None, since: When, until: When) -> tuple[int, int]:
-        store = self._rules.store
-        start = 1 if start_seq is None else start_seq
-        stop = 2**63 - 1 if stop_seq is None else stop_seq
-        now = store.clock.now_ns()
-        if since is not None:
-            start = max(start, store.seq_from_time(parse_time(since, now)))
-        if until is not None:
-            stop = min(stop, store.seq_from_time(parse_time(until, now)))
-        return max(start, 1), max(stop, 0)
 
     # Questions.
 
@@ -349,8 +356,8 @@ class Stream:
         How many."""
         if subject:
             _one_filter(subject)
-        if seq < 0 or keep < 0:
-            raise ValueError(f"purge: seq {seq} and keep {keep} are not negative")
+        if not 0 <= seq < 2**63 or not 0 <= keep < 2**63:
+            raise ValueError(f"purge: seq {seq} and keep {keep} lie between 0 and 2^63")
         with self._lock:
             self._check()
             if self.config.deny_purge or self.config.sealed:
@@ -426,6 +433,7 @@ class Stream:
     def _check(self) -> None:
         if self._rules.store.core.is_closed:
             raise StoreClosed(f"stream {self.name} is closed")
+        self._database._check()
 
     def _close(self) -> None:
         with self._lock:
@@ -439,6 +447,17 @@ class Stream:
 
     def __repr__(self) -> str:
         return f"<penstock.Stream {self.name} in {os.path.basename(self._database.path)!r}>"
+
+
+def _span(store: Store, start_seq: int | None, stop_seq: int | None, since: When, until: When) -> tuple[int, int]:
+    start = 1 if start_seq is None else start_seq
+    stop = 2**63 - 1 if stop_seq is None else stop_seq
+    now = store.clock.now_ns()
+    if since is not None:
+        start = max(start, store.seq_from_time(parse_time(since, now)))
+    if until is not None:
+        stop = min(stop, store.seq_from_time(parse_time(until, now)))
+    return max(start, 1), max(stop, 0)
 
 
 def _filters(subjects: Subjects) -> list[str]:

@@ -522,6 +522,10 @@ cdef class Core:
             raise
         return found
 
+    def log_floor(self, uint64_t floor, int reason, int64_t now):
+        """Append the record that says that everything below `floor` is gone, as it is already."""
+        self.log_control(KIND_FLOOR, reason, now, floor, NULL, 0, 0, floor - 1)
+
     def log_erase(self, uint64_t seq, int64_t now):
         """Append the record that says that `seq` is erased."""
         self.log_control(KIND_ERASE, 0, now, seq, NULL, 0, seq, seq)
@@ -766,15 +770,27 @@ cdef class Core:
     def time_of(self, seq):
         """When a message, dead or alive, was stored; None when there is no record of it."""
         cdef Py_ssize_t at = self.index.block_of(seq)
-        cdef int64_t row
-        cdef Record record
+        cdef int64_t row, time
         if at < 0:
             return None
         row = self.index.row_of(self.index.blocks[at], seq)
-        if row < 0:
+        if row < 0 or not self.row_time(self.index.blocks[at], <uint32_t>row, &time):
             return None
-        self.record_at(self.index.blocks[at], <uint32_t>row, &record)
-        return record.time
+        return time
+
+    cdef int row_time(self, Block* block, uint32_t row, int64_t* time) except -1:
+        """When a row was stored; 0 when its record is damaged, which is noted and stops nobody."""
+        cdef Record record
+        cdef uint32_t* offsets = self.index.section(block, SECTION_OFFSETS)
+        cdef uint64_t start = offsets[row]
+        cdef uint64_t stop = offsets[row + 1] if row + 1 < block.count else block.size
+        cdef const uint8_t* found = self.bytes_at(block, start, stop)
+        cdef uint64_t seq = self.index.seq_of(block, row)
+        if record_decode(found, 0, stop - start, &block.base, &record) != 1 or record.seq != seq:
+            self.store.note_damage(block.id, start, seq)
+            return 0
+        time[0] = record.time
+        return 1
 
     cdef uint32_t size_of(self, uint64_t seq) except? 0xffffffff:
         cdef Block* block = self.index.blocks[self.index.block_of(seq)]
@@ -785,8 +801,8 @@ cdef class Core:
         cdef Index index = self.index
         cdef Py_ssize_t at
         cdef Block* block
-        cdef Record record
-        cdef uint32_t low, high, middle
+        cdef int64_t when = 0
+        cdef uint32_t low, high, middle, probe
         cdef uint64_t seq
         for at in range(index.block_count):
             block = index.blocks[at]
@@ -796,9 +812,11 @@ cdef class Core:
             high = block.count
             while low < high:
                 middle = (low + high) >> 1
-                self.record_at(block, middle, &record)
-                if record.time < time:
-                    low = middle + 1
+                probe = middle             # over damaged records, whose time nobody knows
+                while probe < high and not self.row_time(block, probe, &when):
+                    probe += 1
+                if probe < high and when < time:
+                    low = probe + 1
                 else:
                     high = middle
             if low == block.count:

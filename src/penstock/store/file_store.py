@@ -492,9 +492,15 @@ class FileStore(Store):
             for before, after in pairwise(left)
             if before["last_seq"] + 1 < after["first_seq"]
         ]
-        if holes:
-            # Blocks from the middle go: one record tells that what they held is deleted, not lost.
+        # What the blocks held that go is deleted, not lost: a floor below the first that stays, a record of the holes
+        # between.
+        floor = max(self.index.floor, left[0]["first_seq"])
+        tells_floor = [block["id"] for block in blocks if block["target_low"] == 0][-1:]
+        is_floor_told = floor == self.index.floor and (floor == 1 or any(one not in ids for one in tells_floor))
+        if holes or not is_floor_told:
             now = self.clock.now_ns()
+            if not is_floor_told:
+                self.core.log_floor(floor, COMPACT, now)
             self.core.log_ranges(holes, COMPACT, now)
             skipped = [
                 (max(start, first), min(stop, last + 1))

@@ -14,15 +14,21 @@ import binascii
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.duration import parse_time
+from penstock.errors import ReadError, StoreError
 from penstock.headers import encode
 from penstock.kernel.batch import Batch
+from penstock.kernel.constants import RECORD_SIZE_MAX
+from penstock.kernel.subject import explain_subject
 from penstock.store.file_store import FileStore
+from penstock.store.limits import Limits
 
 BATCH_MAX = 1000
+BATCH_SIZE_MAX = 8 << 20
+HEADERS_SIZE_MAX = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,8 @@ class LegacyMessage:
     subject: str
     headers: bytes | None
     payload: bytes
+    number: int = 0  # of its line
+    line: bytes = b""
 
 
 @dataclass(slots=True)
@@ -55,10 +63,18 @@ def parse_line(line: bytes) -> LegacyMessage:
         raise ValueError(f"Sequence {seq!r} is no sequence")
     if not isinstance(subject, str):
         raise ValueError(f"Subject {subject!r} is no text")
+    fault = explain_subject(subject.encode())
+    if fault is not None:
+        raise ValueError(fault)
     time = fields.get("timestamputc")
     if not isinstance(time, str):
         raise ValueError(f"TimestampUtc {time!r} is no time")
-    return LegacyMessage(seq, parse_time(time), subject, _headers(fields), _base64(fields.get("payloadbase64") or ""))
+    headers, payload = _headers(fields), _base64(fields.get("payloadbase64") or "")
+    if headers is not None and len(headers) > HEADERS_SIZE_MAX:
+        raise ValueError(f"headers of {len(headers)} bytes are over {HEADERS_SIZE_MAX}")
+    if len(payload) > RECORD_SIZE_MAX - 4 * HEADERS_SIZE_MAX:
+        raise ValueError(f"a payload of {len(payload)} bytes does not fit")
+    return LegacyMessage(seq, parse_time(time), subject, headers, payload)
 
 
 def _base64(text: Any) -> bytes:
@@ -94,59 +110,105 @@ def read_lines(path: str, migration: Migration, aside: list[bytes]) -> Iterator[
                 message = parse_line(line)
                 if message.seq <= last_seq:
                     raise ValueError(f"sequence {message.seq} after {last_seq}")
-            except ValueError as error:
-                migration.bad_lines += 1
-                aside.append(
-                    b"line %d: %s\n" % (number, str(error).encode("utf-8", "replace")) + line.rstrip(b"\n") + b"\n"
-                )
+            except (ValueError, RecursionError) as error:
+                _set_aside(number, str(error), line, migration, aside)
                 continue
             last_seq = message.seq
-            yield message
+            yield replace(message, number=number, line=line)
 
 
-def migrate_legacy(store: FileStore, path: str) -> Migration:
-    """Move `path` into the store's blocks. A run that was cut short goes on where it stopped."""
+def _set_aside(number: int, why: str, line: bytes, migration: Migration, aside: list[bytes]) -> None:
+    migration.bad_lines += 1
+    aside.append(b"line %d: %s\n" % (number, why.encode("utf-8", "replace")) + line.rstrip(b"\n") + b"\n")
+
+
+def lifted(limits: Limits) -> Limits:
+    """The limits during a migration: none. What a stream refuses today it may have taken in those days."""
+    return Limits(block_size=limits.block_size)
+
+
+def migrate_legacy(store: FileStore, path: str, limits: Limits | None = None) -> Migration:
+    """Move `path` into the store's blocks. A run that was cut short goes on where it stopped.
+
+    `limits` (those of the store, unless given) hold again once all of it is in.
+    """
     migration = Migration()
     aside: list[bytes] = []
+    limits = limits or store.limits
+    store.configure(lifted(limits))
+    _move(store, path, migration, aside)
+    store.sync()
+    store.write_checkpoint()
+    if aside:
+        migration.set_aside = _write_aside(store, path, b"".join(aside))
+        store.report.add(
+            "set aside",
+            path,
+            f"{migration.bad_lines} lines could not be taken: they are in {os.path.basename(migration.set_aside)}",
+        )
+    store.disk.unlink(path)
+    store.disk.sync_folder(os.path.dirname(path))
+    store.configure(limits)
+    if store.index.last_seq == 0 and limits.first_seq > 1:
+        store.compact(limits.first_seq)
+    store.enforce_limits()
+    return migration
+
+
+def _move(store: FileStore, path: str, migration: Migration, aside: list[bytes]) -> None:
     batch: list[tuple[int, int, str, bytes | None, bytes]] = []
+    batch_size = 0
 
     def flush() -> None:
         packed = Batch.raw(batch)
-        store.core.append(packed, 0, packed.count, store.clock.now_ns())
-        for index, _status in packed.refused(0, packed.count):
-            seq, _time, subject, _headers, _payload = batch[index]
-            migration.bad_lines += 1
-            aside.append(f"sequence {seq}: subject {subject!r} was refused\n".encode("utf-8", "replace"))
-        migration.messages += packed.count - len(packed.refused(0, packed.count))
+        if store.core.append(packed, 0, packed.count, store.clock.now_ns()) != packed.count:
+            index, status = packed.refused(0, packed.count)[0]
+            raise StoreError(f"{path}: sequence {batch[index][0]} was refused with status {status}")
+        migration.messages += packed.count
         store.commit()
         batch.clear()
 
     for message in read_lines(path, migration, aside):
         next_seq = store.index.last_seq + 1 + len(batch)
         if message.seq < next_seq:
-            continue  # a run before this one has it
+            if not _is_kept(store, message):  # by a run before this one
+                why = f"the stream has or had another message at sequence {message.seq}"
+                _set_aside(message.number, why, message.line, migration, aside)
+            continue
         if message.seq > next_seq:
             if batch:
                 flush()
-            gap = message.seq - store.index.last_seq - 1
-            if gap > 0:
-                store.skip(gap)
-                migration.skipped += gap
-        batch.append((0, message.time_ns, message.subject, message.headers, message.payload))
-        if len(batch) == BATCH_MAX:
+                batch_size = 0
+            gap = message.seq - next_seq
+            store.skip(gap)
+            migration.skipped += gap
+        batch.append((message.seq, message.time_ns, message.subject, message.headers, message.payload))
+        batch_size += len(message.payload)
+        if len(batch) == BATCH_MAX or batch_size >= BATCH_SIZE_MAX:
             flush()
+            batch_size = 0
     if batch:
         flush()
-    store.sync()
-    store.write_checkpoint()
-    if aside:
-        migration.set_aside = f"{path}.damaged"
-        store.disk.write_file(migration.set_aside, b"".join(aside))
-        store.report.add(
-            "set aside",
-            path,
-            f"{migration.bad_lines} lines do not parse: they are in {os.path.basename(migration.set_aside)}",
-        )
-    store.disk.unlink(path)
-    store.disk.sync_folder(os.path.dirname(path))
-    return migration
+
+
+def _is_kept(store: FileStore, message: LegacyMessage) -> bool:
+    try:
+        found = store.load(message.seq)
+    except ReadError:
+        return False
+    return (found.time_ns, found.subject, found.raw_headers, found.data) == (
+        message.time_ns,
+        message.subject,
+        message.headers,
+        message.payload,
+    )
+
+
+def _write_aside(store: FileStore, path: str, data: bytes) -> str:
+    """Write what was set aside under a name that is free, or has it already."""
+    number, target = 1, f"{path}.damaged"
+    while os.path.exists(target) and store.disk.read_file(target) != data:
+        number += 1
+        target = f"{path}.{number}.damaged"
+    store.disk.write_file(target, data)
+    return target

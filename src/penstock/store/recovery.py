@@ -52,6 +52,7 @@ class BlockOnDisk:
     controls: bytes = b""
     subject_filter: bytes = b""
     erased: list[int] = field(default_factory=list)
+    is_suspect: bool = False  # both headers are gone: nothing is believed of it that was not read
     is_synced: bool = False  # for certain: all of it was on disk when its writer went on
     marks: list[tuple[int, int, bytes | None, int]] = field(default_factory=list)  # seq, time, id hash, expiry or 0
 
@@ -192,11 +193,13 @@ class Recovery:
             self.report.add("empty file", path, "an empty block: nothing was in it")
             return None
         header = decode_front(front, path)
+        is_suspect = False
         if header is None:
             summary = self.read_summary(block_id, path)
             if summary is not None and summary.data_size <= size:
                 self.report.add("rebuilt", path, "both headers are damaged: taken from the summary", size=RECORDS_START)
                 header = summary.header
+                is_suspect = True
         if header is None or header.stream_id != self.stream_id or header.block_id != block_id:
             why = "no header of it holds" if header is None else "it belongs to another stream or block"
             if header is None and size <= RECORDS_START and not front.strip(b"\0"):
@@ -204,7 +207,7 @@ class Recovery:
             self.set_aside.append(path)
             self.report.add("set aside", path, f"{why}: set aside", size=size)
             return None
-        return BlockOnDisk(path, header, size)
+        return BlockOnDisk(path, header, size, is_suspect=is_suspect)
 
     def in_order(self, blocks: list[BlockOnDisk]) -> list[BlockOnDisk]:
         """Blocks ascend in first_seq; a later block that begins lower replaces nothing: it is set aside."""
@@ -273,6 +276,7 @@ class Recovery:
             row.block_id in there
             and there[row.block_id].header.salt == row.salt
             and there[row.block_id].size >= row.size
+            and not there[row.block_id].is_suspect
             for row in checkpoint.blocks
         ) and all(
             block_id in listed or block.header.first_seq > checkpoint.last_seq for block_id, block in there.items()
@@ -410,7 +414,7 @@ class Recovery:
 
     def usable_summary(self, block: BlockOnDisk, numbering: int) -> Summary | None:
         """The block's summary, when it belongs to it and to the numbering of the others."""
-        summary = self.read_summary(block.header.block_id, block.path)
+        summary = None if block.is_suspect else self.read_summary(block.header.block_id, block.path)
         if summary is None:
             return None
         if summary.header.salt != block.header.salt or summary.data_size > block.size:
@@ -450,9 +454,8 @@ class Recovery:
         """Apply the control records, find where the stream begins and ends, and what is lost."""
         index = self.core.index
         skips, lost = SeqSet(), SeqSet()
-        floor = checkpoint.floor if checkpoint else 1
-        if blocks and not (checkpoint and checkpoint.blocks):
-            floor = max(floor, blocks[0].header.first_seq)  # blocks go from the front without a word
+        # Blocks at the front go only after a floor record: what is missing between floor and first block is lost.
+        floor = evidence.floor if evidence else 1
         last_seq = checkpoint.last_seq if checkpoint else 0
         for start, stop in checkpoint.skips if checkpoint else ():
             skips.add_range(start, stop - 1)
@@ -532,16 +535,6 @@ class Recovery:
                     if last >= floor:
                         holes.add_range(max(first, floor), last)
         committed = max(head.committed_seq if head else 0, evidence.last_seq if evidence else 0)
-        if evidence is not None and checkpoint is None and blocks:
-            # Blocks that the stale checkpoint knew to hold something, before the first that is left.
-            for row in evidence.blocks:
-                if (
-                    row.live
-                    and row.last_seq < blocks[0].header.first_seq
-                    and not gone
-                    and row.last_seq >= evidence.floor
-                ):
-                    holes.add_range(max(row.first_seq, evidence.floor), row.last_seq)
         if committed > data_last:
             holes.add_range(max(data_last + 1, floor), committed)
         found = SeqSet()

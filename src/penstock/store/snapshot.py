@@ -105,7 +105,10 @@ class Snapshot(Store):
             return False
         old = self.head
         if old is not None and old.block_id == head.block_id and old.epoch == head.epoch and old.offset <= head.offset:
-            self._extend(old, head)
+            try:
+                self._extend(old, head)
+            except FileNotFoundError:
+                self.load_all()  # the writer removed the block since it wrote HEAD
         else:
             self.load_all()
         return True

@@ -169,9 +169,11 @@ class StreamRules:
         while start < batch.count:
             stop = batch.next_rule(start)
             if stop > start:
-                if self.store.append(batch, start, stop) < stop - start:
+                taken = self.store.append(batch, start, stop)
+                if taken < stop - start:
                     refused += self._refusals(batch, start, stop)
-                self._last_id = ""
+                if taken:
+                    self._last_id = ""
                 start = stop
                 continue
             self._take_one(batch, start, refused, duplicates)

@@ -1,0 +1,23 @@
+"""examples/demo.py tells its story to the end, also the second time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
+
+
+def test_the_demo_runs_twice(tmp_path: Path) -> None:
+    for _ in range(2):
+        command = [sys.executable, str(DEMO), "--count", "4000", "--out", str(tmp_path / "out")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stderr == ""
+        for text in ("killed with -9", "compared one by one", "erased: no file", "every checksum holds", "Done in"):
+            assert text in done.stdout
+    for name in ("orders.parquet", "orders.jsonl", "orders.png"):
+        assert (tmp_path / "out" / name).stat().st_size > 1000
+    with open(tmp_path / "out" / "orders.jsonl", "rb") as file:
+        assert sum(1 for _ in file) == 3999, "all but the erased one"
