@@ -26,7 +26,7 @@ def run(bench: Bench) -> str:
     first = child("pending", path)
     for subject in PENDING_FILTERS:
         bench.add(f"  {subject} from the middle, first time in a process", first["ms"][subject], "ms")
-    bench.add("  growth of memory by these two, beyond what opening had freed", first["rss_growth"] / 1e6, "MB")
+    bench.add("  memory that these two took", first["rss_growth"] / 1e6, "MB")
     return "the first question of a process, which loads what it needs (shown last); deletes; last_per_subject"
 
 

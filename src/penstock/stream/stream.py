@@ -6,8 +6,9 @@ Plain messages pass as runs of a batch; Python sees a single message only where 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import overload
+
+import msgspec
 
 from penstock.errors import (
     ApiError,
@@ -46,8 +47,7 @@ REFUSALS: dict[int, type[ApiError]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Ack:
+class Ack(msgspec.Struct, frozen=True, gc=False):
     """A stored message: in which stream, under which sequence; `duplicate` when it was there already."""
 
     stream: str
