@@ -7,6 +7,7 @@ and into files that roll at the size of our blocks.
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import time
 from collections.abc import Callable
@@ -15,7 +16,8 @@ from pathlib import Path
 import penstock
 from bench.harness import SUBJECT_COUNT, Bench, Messages, median, no_gc, subjects
 
-SLICES = 15
+SLICES = 25
+STEADY_MAX = 1.5
 
 
 def run(bench: Bench) -> str:
@@ -47,10 +49,10 @@ def _run(bench: Bench, size: int, count: int) -> None:
             ("raw", lambda: one.write(blobs)),
             ("rolled", lambda: rolled.write(blobs)),
         ]
+        chance = random.Random(7)
         with no_gc():
-            for slice_ in range(bench.size(SLICES, 5)):
-                for at in range(3):  # in turns, none always first
-                    name, side = sides[(at + slice_) % 3]
+            for _ in range(bench.size(SLICES, 5)):
+                for name, side in chance.sample(sides, len(sides)):  # by chance: none always follows the same other
                     start = time.perf_counter()
                     side()
                     rates[name].append(total / (time.perf_counter() - start) / 1e6)
@@ -59,12 +61,24 @@ def _run(bench: Bench, size: int, count: int) -> None:
     shutil.rmtree(folder)
     own, raw, files = (median(rates[name]) for name in ("penstock", "raw", "rolled"))
     what = f"{size // 1024} KiB payloads, disk"
-    bench.add(f"{what}: of raw write+sync", own / raw, "x", at_least=0.85)
+    spread = max(_spread(found) for found in rates.values())
+    # A bare loop that differs from itself by more than the target leaves room for is no measure of anything.
+    is_steady = spread <= STEADY_MAX and own <= raw * 1.1
+    if is_steady:
+        bench.add(f"{what}: of raw write+sync", own / raw, "x", at_least=0.85)
+    else:
+        bench.add(f"{what}: of raw write+sync", own / raw, "x", target=">= 0.85 x (UNSTEADY: no verdict)")
     bench.add(f"{what}: Penstock, {count} per commit", own, "MB/s")
     bench.add("  raw pwrite+fdatasync, one file", raw, "MB/s", ratio=own / raw, ratio_to="is Penstock's")
-    bench.add(
-        f"  the same, a new file each {roll_size >> 20} MiB", files, "MB/s", ratio=own / files, ratio_to="is Penstock's"
-    )
+    rolled_as = f"  the same, a new file each {roll_size >> 20} MiB"
+    bench.add(rolled_as, files, "MB/s", ratio=own / files, ratio_to="is Penstock's")
+    bench.add("  a side's fast slices to its slow ones (9th to 1st decile)", spread, "x")
+
+
+def _spread(rates: list[float]) -> float:
+    """How far a side's own slices lie apart."""
+    ordered = sorted(rates)
+    return ordered[len(ordered) * 9 // 10] / ordered[len(ordered) // 10]
 
 
 class _Raw:

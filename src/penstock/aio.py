@@ -16,17 +16,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.db import database, stream
 from penstock.db.stream import Ack, Acks, Headers, Item, StreamState, Subjects, When
-from penstock.errors import PublishRefused, StoreError
+from penstock.errors import ApiError, PublishRefused, StoreClosed, StoreError
 from penstock.interfaces import Clock
 from penstock.kernel.batch import Batch
 from penstock.kernel.disk import Disk
 from penstock.kernel.message import Message
+from penstock.store.head import Head
+from penstock.store.report import Finding
 from penstock.store.snapshot import Snapshot
 from penstock.store.state import SubjectState
 from penstock.stream.config import StreamConfig
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger("penstock")
 _CHUNK = 64  # messages between two turns of the loop
+RETRY_S = 0.002  # until the next look at a lock that another thread had
 
 
 def open(
@@ -91,21 +95,35 @@ class Database:
         await asyncio.to_thread(self._db.get_stream, name)
         return await self.stream(name)
 
+    async def create_stream(self, config: StreamConfig) -> Stream:
+        """Create a stream from a whole configuration."""
+        await asyncio.to_thread(self._db.create_stream, config)
+        return await self.stream(config.name)
+
+    async def update_stream(self, config: StreamConfig) -> Stream:
+        """Give a stream another configuration."""
+        await asyncio.to_thread(self._db.update_stream, config)
+        return await self.stream(config.name)
+
     async def streams(self) -> list[str]:
         return await asyncio.to_thread(self._db.streams)
 
     async def delete_stream(self, name: str) -> None:
+        await asyncio.to_thread(self._db.delete_stream, name)
         known = self._streams.pop(name, None)
         if known is not None:
             known._detach()
-        await asyncio.to_thread(self._db.delete_stream, name)
 
     async def close(self) -> None:
-        for one in self._streams.values():
-            one._detach()
-        self._streams.clear()
-        if self._sync is not None:
-            await asyncio.to_thread(self._sync.close)
+        """As the sync face's; publishes that still wait get their answer."""
+        try:
+            if self._sync is not None:
+                await asyncio.to_thread(self._sync.close)
+        finally:
+            # Not before: a commit thread writes to their descriptors until it is stopped.
+            for one in self._streams.values():
+                one._detach()
+            self._streams.clear()
 
 
 class Stream:
@@ -117,6 +135,7 @@ class Stream:
         self._loop = asyncio.get_running_loop()
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._news: set[asyncio.Event] = set()
+        self._turn = asyncio.Lock()
         self._event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._core.log.set_notify(self._event_fd)
         self._loop.add_reader(self._event_fd, self._committed)
@@ -129,6 +148,15 @@ class Stream:
     @property
     def config(self) -> StreamConfig:
         return self._sync.config
+
+    @property
+    def created(self) -> datetime:
+        return self._sync.created
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was found damaged, rebuilt or set aside since the stream was opened."""
+        return self._sync.findings
 
     @property
     def sync_stream(self) -> stream.Stream:
@@ -147,12 +175,17 @@ class Stream:
 
     def _settle(self) -> None:
         store = self._sync.store
-        if self._core.log.failure() is not None:
-            with self._sync._lock:
-                try:
-                    store.retry()
-                except StoreError as error:
-                    log.warning("stream %s: %s", self.name, error)  # the next publish is refused with it
+        if self._waiters and self._core.log.failure() is not None and not self._core.is_closed:
+            # What was not committed is rolled back, so that those who wait for it can be told.
+            if not self._sync._lock.acquire(blocking=False):
+                self._loop.call_later(RETRY_S, self._settle)
+                return
+            try:
+                store.retry()
+            except StoreError as error:
+                log.warning("stream %s: %s", self.name, error)  # the next publish is refused with it
+            finally:
+                self._sync._lock.release()
         position = store.committed_position
         still: list[tuple[int, asyncio.Future[None]]] = []
         for wanted, future in self._waiters:
@@ -168,10 +201,18 @@ class Stream:
             else:
                 future.set_result(None)
         self._waiters = still
-        with self._sync._lock:
-            self._core.settle()
-            store.after_commit()
+        self._tidy()
         self._wake()
+
+    def _tidy(self) -> None:
+        """Housekeeping after a commit. Whoever has the lock just now does the same at its end."""
+        if self._sync._lock.acquire(blocking=False):
+            try:
+                if not self._core.is_closed:
+                    self._core.settle()
+                    self._sync.store.after_commit()
+            finally:
+                self._sync._lock.release()
 
     def _told(self) -> None:
         """A sync publish in another thread was committed."""
@@ -186,15 +227,23 @@ class Stream:
         store = self._sync.store
         if self._core.log.failure() is None and store.committed_position >= position:
             store.check_position(position)
-            with self._sync._lock:
-                self._core.settle()
-                store.after_commit()
+            self._tidy()
             self._sync._tell()
             return
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append((position, future))
         await future
         self._sync._tell()
+
+    async def _in_turn(self, call: Callable[[], T]) -> T:
+        """What `call` gives: at once when the stream's lock is free, else in a thread, so that the loop goes on."""
+        if not self._turn.locked() and self._sync._lock.acquire(blocking=False):
+            try:
+                return call()
+            finally:
+                self._sync._lock.release()
+        async with self._turn:  # one after the other: publishes keep their order
+            return await asyncio.to_thread(call)
 
     # In.
 
@@ -211,9 +260,7 @@ class Stream:
 
     async def _publish(self, batch: Batch) -> Acks:
         rules = self._sync._rules
-        with self._sync._lock:
-            refused, duplicates = rules.take(batch)
-            position = rules.store.submit()
+        refused, duplicates, position = await self._in_turn(lambda: self._take(batch))
         await self._wait(position)
         acks = Acks(rules.config.name, batch, duplicates)
         if refused:
@@ -222,15 +269,23 @@ class Stream:
             raise PublishRefused(refused, acks, batch.count, batch.subject(refused[0][0]).decode("utf-8", "replace"))
         return acks
 
+    def _take(self, batch: Batch) -> tuple[list[tuple[int, ApiError]], dict[int, int], int]:
+        """Append and submit: what was refused, the duplicates, the position at which the rest is safe."""
+        rules = self._sync._rules
+        with self._sync._lock:
+            self._sync._check()
+            refused, duplicates = rules.take(batch)
+            return refused, duplicates, rules.store.submit()
+
     # Out.
 
     async def get(self, seq: int) -> Message:
-        return self._sync.get(seq)
+        return await self._in_turn(lambda: self._sync.get(seq))
 
     async def last(self, subject: str = ">") -> Message | None:
-        return self._sync.last(subject)
+        return await self._in_turn(lambda: self._sync.last(subject))
 
-    async def read(
+    def read(
         self,
         subjects: Subjects = None,
         *,
@@ -240,13 +295,9 @@ class Stream:
         until: When = None,
     ) -> AsyncIterator[Message]:
         """The messages there are, in order."""
-        found = self._sync.read(subjects, start_seq=start_seq, stop_seq=stop_seq, since=since, until=until)
-        for count, message in enumerate(found, 1):
-            yield message
-            if count % _CHUNK == 0:
-                await asyncio.sleep(0)
+        return _spread(self._sync.read(subjects, start_seq=start_seq, stop_seq=stop_seq, since=since, until=until))
 
-    async def follow(
+    def follow(
         self,
         subjects: Subjects = None,
         *,
@@ -254,36 +305,40 @@ class Stream:
         since: When = None,
         timeout: float | None = None,
     ) -> AsyncIterator[Message]:
-        """Messages as they come; ends after `timeout` seconds without one."""
-        store = self._sync.store
-        if start_seq is None and since is None:
-            start_seq = store.core.committed_seq + 1
+        """Messages as they come: new ones only, or from `start_seq` or `since` on; ends after `timeout` seconds
+        without one."""
+        return self._followed(*self._sync._follow_from(subjects, start_seq, since), timeout)
+
+    async def _followed(self, filters: list[str], next_seq: int, timeout: float | None) -> AsyncIterator[Message]:
         news = asyncio.Event()
         self._news.add(news)
         try:
             while True:
                 news.clear()
-                count = 0
-                async for message in self.read(subjects, start_seq=start_seq, since=since):
-                    count += 1
-                    start_seq, since = message.seq + 1, None
+                seen = self._sync._head()
+                reader = self._sync._reader(filters, next_seq, 2**63 - 1)
+                has_any = False
+                async for message in _spread(self._sync._chunks(reader)):
+                    has_any = True
+                    next_seq = message.seq + 1
                     yield message
-                if count:
+                if has_any:
                     continue
+                next_seq = max(next_seq, reader.next_seq)
                 try:
                     async with asyncio.timeout(timeout):
-                        await self._next_news(news)
+                        await self._next_news(news, seen)
                 except TimeoutError:
                     return
         finally:
             self._news.discard(news)
 
-    async def _next_news(self, news: asyncio.Event) -> None:
+    async def _next_news(self, news: asyncio.Event, seen: Head | None) -> None:
         store = self._sync.store
         if not isinstance(store, Snapshot):
             await news.wait()
             return
-        while not store.refresh():
+        while not self._sync._has_news(store, seen):
             await asyncio.sleep(stream.POLL_S)
 
     # Questions, and away: in a thread, as they may be long.
@@ -327,10 +382,23 @@ class Stream:
         await asyncio.to_thread(lambda: self._sync.update(**config))
 
     def _detach(self) -> None:
+        """The stream is closed: nobody waits for anything any more."""
         if self._event_fd >= 0:
             self._core.log.set_notify(-1)
             self._loop.remove_reader(self._event_fd)
             os.close(self._event_fd)
             self._event_fd = -1
             self._sync._listeners.remove(self._told)
-        self._wake()
+        self._settle()
+        for _, future in self._waiters:
+            if not future.done():
+                future.set_exception(StoreClosed(f"stream {self.name} was closed before it was safe"))
+        self._waiters.clear()
+
+
+async def _spread(found: Iterator[Message]) -> AsyncIterator[Message]:
+    """Messages one by one, with a turn for the others on the loop now and then."""
+    for count, message in enumerate(found, 1):
+        yield message
+        if count % _CHUNK == 0:
+            await asyncio.sleep(0)

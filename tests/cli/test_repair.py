@@ -168,7 +168,7 @@ def test_any_damage_costs_only_what_it_touched(root: Path) -> None:
 
     rng = random.Random(int(os.environ.get("SEED") or 11))
     before = messages(root, "BIG")
-    for turn in range(int(os.environ.get("N") or 40)):
+    for turn in range(int(os.environ.get("N") or 20)):
         work = root.parent / "work"
         shutil.copytree(root, work)
         files = [path for path in (work / "$G" / "BIG").rglob("*") if path.is_file()]

@@ -179,9 +179,9 @@ def migrate_command(
 
 def _version(is_asked: bool) -> None:
     if is_asked:
-        import penstock
+        from importlib.metadata import version
 
-        sys.stdout.write(f"penstock {penstock.__version__}\n")
+        sys.stdout.write(f"penstock {version('penstock')}\n")
         raise typer.Exit
 
 

@@ -60,13 +60,17 @@ def _stream_facts(db: Database, name: str, subject: str, top: int) -> dict[str, 
 
 
 def _facts_of(stream: Stream, subject: str, top: int) -> dict[str, Any]:
-    state, config, store = stream.state(), stream.config, stream.store
+    store, config = stream.store, stream.config
     assert isinstance(store, Snapshot)
+    # Of the snapshot as it was made; above its HEAD nothing is lost, it came meanwhile.
+    committed = store.head.committed_seq if store.head is not None else store.index.last_seq
+    lost = [[first, min(last, committed)] for first, last in store.lost.ranges() if first <= committed]
+    findings = [one for one in stream.findings if not one.seqs or one.seqs[0][0] <= committed]
+    state = stream.state()
     totals = stream.subjects(subject)
     most = nlargest(top, totals.items(), key=lambda item: item[1])
     limits = ("max_msgs", "max_bytes", "max_age", "max_msgs_per_subject", "max_msg_size")
     head = store.head
-    committed = head.committed_seq if head is not None else state.last_seq
     return {
         "name": stream.name,
         "subjects": list(config.subjects),
@@ -80,8 +84,7 @@ def _facts_of(stream: Stream, subject: str, top: int) -> dict[str, Any]:
         "first_time_ns": state.first_time_ns,
         "last_time_ns": state.last_time_ns,
         "deleted": state.num_deleted,
-        # Above the snapshot's HEAD nothing is lost: it came while the snapshot was made.
-        "lost": [[first, min(last, committed)] for first, last in state.lost if first <= committed],
+        "lost": lost,
         "epoch": store.epoch,
         "is_stopped": head.is_stopped if head is not None else None,
         "blocks": [_block_facts(store, block) for block in store.query.blocks()],
@@ -98,8 +101,7 @@ def _facts_of(stream: Stream, subject: str, top: int) -> dict[str, Any]:
                 "seqs": inclusive(one.seqs),
                 "text": one.text,
             }
-            for one in stream.findings
-            if not one.seqs or one.seqs[0][0] <= committed
+            for one in findings
         ],
     }  # fmt: skip
 

@@ -6,8 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 
-import penstock
-from penstock.db.database import MARKER, Database
+from penstock.db.database import MARKER, Database, open_database
 from penstock.db.stream import Stream
 from penstock.duration import parse_time
 from penstock.errors import NotAStore, PenstockError
@@ -20,16 +19,16 @@ class UsageError(PenstockError):
 
 def open_reading(root: str) -> Database:
     """Open a store beside whoever writes to it."""
-    return penstock.open(root, read_only=True)
+    return open_database(root, read_only=True)
 
 
 def open_writing(root: str, *, durability: str = "disk", create: bool = False) -> Database:
     """Open a store for writing; StoreLocked names who has it. Only `create` makes one where there is none."""
     if not create and not os.path.exists(os.path.join(root, MARKER)):
         # Says why there is none; a command that writes to a store never makes one by a slip of the keyboard.
-        penstock.open(root, read_only=True).close()
+        open_database(root, read_only=True).close()
         raise NotAStore(root, f"there is no {MARKER} file in it")
-    return penstock.open(root, durability=durability)
+    return open_database(root, durability=durability)
 
 
 def streams_of(db: Database, names: Sequence[str]) -> list[Stream]:

@@ -16,6 +16,7 @@ from penstock.db.lock import WriteLock
 from penstock.db.stream import Stream
 from penstock.errors import (
     BadStreamName,
+    CorruptBlock,
     ForkedHandle,
     NewerFormat,
     NotAStore,
@@ -29,16 +30,17 @@ from penstock.kernel.disk import Disk
 from penstock.kernel.log import Committer
 from penstock.store.file_store import DURABILITIES, FileStore
 from penstock.store.identity import Identity, mend_identity, read_identity, with_config, write_identity
-from penstock.store.layout import StreamPaths
+from penstock.store.layout import StreamPaths, parse_block_name
 from penstock.store.memory_store import MemoryStore
-from penstock.store.migrate import lifted, migrate_legacy
+from penstock.store.migrate import forget_begun, lifted, migrate_legacy
 from penstock.store.snapshot import Snapshot
 from penstock.stream.config import StreamConfig, check_create, check_overlap, check_update, make_config
 from penstock.stream.config_json import decode_config, encode_config
 from penstock.stream.stream import StreamRules, limits_of
 
 MARKER = "PENSTOCK"
-MARKER_TEXT = "penstock store, format 1\n"
+FORMAT = 1
+MARKER_TEXT = f"penstock store, format {FORMAT}\n"
 DUPLICATE_WINDOW_NS = 120 * 10**9  # the default, unless max_age is shorter
 _BAD = set(" \t\r\n\f.*>/\\")
 
@@ -168,9 +170,9 @@ class Database:
             del self._streams[name]
             paths = self._paths(name)
             if os.path.isdir(paths.root):
-                for path in (paths.config, paths.config_copy):
-                    if os.path.exists(path):
-                        self.disk.unlink(path)
+                for entry in os.listdir(paths.root):
+                    if entry.startswith(("config.", "messages.jsonl")):  # what was set aside of them included
+                        self.disk.unlink(os.path.join(paths.root, entry))
                 left = os.listdir(paths.root)
                 if left:
                     raise StoreError(
@@ -201,6 +203,8 @@ class Database:
 
     def _open_store(self, paths: StreamPaths, identity: Identity, config: StreamConfig) -> FileStore:
         limits, is_legacy = limits_of(config), os.path.exists(paths.legacy)
+        if not is_legacy:
+            forget_begun(self.disk, paths.legacy)
         store = FileStore(
             paths.root,
             identity.stream_id,
@@ -233,6 +237,10 @@ class Database:
                 Stream(self, identity, StreamRules(config, MemoryStore(config.name, limits_of(config), self.clock)))
             )
         paths = self._paths(config.name)
+        if os.path.isdir(paths.blocks) and any(map(parse_block_name, os.listdir(paths.blocks))):
+            raise CorruptBlock(
+                paths.config, 0, "it is missing, and so is its copy, but there are blocks; restore it, or move them away"
+            )
         if self.disk.mkdir(paths.root):
             self.disk.sync_folder(self._root)
         write_identity(self.disk, paths, identity)
@@ -306,9 +314,9 @@ def _after_fork() -> None:
     threads are the parent's."""
     for database in list(_open_databases):
         database._lock = threading.RLock()
-        database._committer.forget_threads()
+        database._committer.forget_threads()  # type: ignore[attr-defined]
         for stream in database._streams.values():
-            stream._lock = threading.RLock()
+            stream._lock, stream.is_forked = threading.RLock(), True
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -336,11 +344,13 @@ def _check_root(root: str, disk: Disk, read_only: bool) -> None:
     marker = os.path.join(root, MARKER)
     if os.path.exists(root) and not os.path.isdir(root):
         raise NotAStore(root, "it is a file, not a directory")
+    if os.path.isdir(root) and not os.access(root, os.R_OK | os.X_OK):
+        raise NotAStore(root, "there is no permission to look into it")
     if os.path.exists(marker):
         text = disk.read_file(marker).decode("ascii", "replace")
         if text != MARKER_TEXT:
             version = text.strip().rpartition(" ")[2]
-            if text.startswith("penstock store, format ") and version.isdigit():
+            if text.startswith("penstock store, format ") and version.isdigit() and int(version) > FORMAT:
                 raise NewerFormat(root, int(version))
             raise NotAStore(root, f"its {MARKER} file says {text[:40]!r}")
         return

@@ -24,6 +24,7 @@ from penstock.kernel.reader import Reader
 from penstock.kernel.subject import Filters
 from penstock.store.base import Store
 from penstock.store.file_store import FileStore
+from penstock.store.head import Head
 from penstock.store.identity import Identity
 from penstock.store.report import Finding
 from penstock.store.snapshot import Snapshot
@@ -82,7 +83,7 @@ class Stream:
         self.identity = identity
         self._rules = rules
         self._lock = threading.RLock()
-        self._news = threading.Condition(threading.Lock())
+        self.is_forked = False  # this process is not the one that opened it
         self._listeners: list[Callable[[], None]] = []
 
     # What it is.
@@ -134,7 +135,7 @@ class Stream:
         rules = self._rules
         core = rules.store.core
         with self._lock:
-            if core.is_closed:
+            if core.is_closed or self.is_forked:
                 self._check()
             refused, duplicates = rules.take(batch)
             token = core.begin_commit()
@@ -195,9 +196,7 @@ class Stream:
         `since`, before `until`."""
         filters = _filters(subjects)
         start, stop = self._fresh(lambda store: _span(store, start_seq, stop_seq, since, until))
-        with self._lock:
-            reader = self._reader(filters, start, stop)
-        return self._chunks(reader)
+        return self._chunks(self._reader(filters, start, stop))
 
     def follow(
         self,
@@ -209,11 +208,13 @@ class Stream:
     ) -> Iterator[Message]:
         """Messages as they come: new ones only, or from `start_seq` or `since` on. Ends after `timeout` seconds
         without one."""
+        return self._followed(*self._follow_from(subjects, start_seq, since), timeout)
+
+    def _follow_from(self, subjects: Subjects, start_seq: int | None, since: When) -> tuple[list[str], int]:
         filters = _filters(subjects)
         if start_seq is None and since is None:
-            start_seq = self._fresh(lambda store: store.core.committed_seq) + 1
-        start, _ = self._fresh(lambda store: _span(store, start_seq, None, since, None))
-        return self._followed(filters, start, timeout)
+            return filters, self._fresh(lambda store: store.core.committed_seq) + 1
+        return filters, self._fresh(lambda store: _span(store, start_seq, None, since, None))[0]
 
     def _followed(self, filters: list[str], next_seq: int, timeout: float | None) -> Iterator[Message]:
         woken = threading.Event()
@@ -221,9 +222,8 @@ class Stream:
         try:
             while True:
                 woken.clear()
-                with self._lock:
-                    self._check()
-                    reader = self._reader(filters, next_seq, 2**63 - 1)
+                seen = self._head()
+                reader = self._reader(filters, next_seq, 2**63 - 1)
                 count = 0
                 for message in self._chunks(reader):
                     count += 1
@@ -232,32 +232,43 @@ class Stream:
                 if count:
                     continue
                 next_seq = max(next_seq, reader.next_seq)
-                if not self._wait_for_news(woken, timeout):
+                if not self._wait_for_news(woken, seen, timeout):
                     return
         finally:
             self._listeners.remove(woken.set)
 
-    def _wait_for_news(self, woken: threading.Event, timeout: float | None) -> bool:
+    def _wait_for_news(self, woken: threading.Event, seen: Head | None, timeout: float | None) -> bool:
         store = self._rules.store
         if isinstance(store, Snapshot):
             stop = None if timeout is None else time.monotonic() + timeout
             while True:
-                with self._lock:
-                    self._check()
-                    if store.refresh():
-                        return True
+                if self._has_news(store, seen):
+                    return True
                 if stop is not None and time.monotonic() >= stop:
                     return False
                 woken.wait(POLL_S)
         self._check()
         return woken.wait(timeout)
 
-    def _reader(self, filters: list[str], start: int, stop: int) -> Reader:
+    def _head(self) -> Head | None:
         store = self._rules.store
-        if isinstance(store, Snapshot):
+        return store.head if isinstance(store, Snapshot) else None
+
+    def _has_news(self, store: Snapshot, seen: Head | None) -> bool:
+        """Has the writer gone on since `seen`? It may be another thread that noticed first."""
+        with self._lock:
+            self._check()
             store.refresh()
-        store.expire_if_due()
-        return Reader(store.core, filters, start, stop)
+            return store.head is not seen
+
+    def _reader(self, filters: list[str], start: int, stop: int) -> Reader:
+        with self._lock:
+            self._check()
+            store = self._rules.store
+            if isinstance(store, Snapshot):
+                store.refresh()
+            store.expire_if_due()
+            return Reader(store.core, filters, start, stop)
 
     def _chunks(self, reader: Reader) -> Iterator[Message]:
         """Messages under short holds of the lock; the first come singly, so that a look at one costs one."""

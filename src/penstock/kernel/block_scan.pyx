@@ -124,6 +124,12 @@ cdef class BlockScan:
             self.torn = 0                  # room that was never written
         return 0
 
+    def drop_rows(self):
+        """Forget the rows; what is known of damage and control records stays."""
+        free(self.rows)
+        self.rows = NULL
+        self.count = self.capacity = 0
+
     def damaged(self):
         """The damaged ranges as (offset, size)."""
         return [(self.damage[2 * n], self.damage[2 * n + 1]) for n in range(self.damage_count)]

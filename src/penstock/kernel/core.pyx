@@ -32,6 +32,11 @@ from penstock.kernel.xxh64 cimport xxh64
 cdef extern from "sys/random.h" nogil:
     ssize_t getrandom(void* buffer, size_t size, unsigned int flags)
 
+cdef enum:
+    WRITE_AHEAD = 524288
+    WIDE = 4096                            # subjects above which a look-up waits for memory
+    LOOK_AHEAD = 8
+
 cdef uint64_t SEQ_MAX = 0x7FFFFFFFFFFFFFFFULL
 cdef uint64_t _forks = 0
 
@@ -95,6 +100,7 @@ cdef class Core:
         """Append batch[start:stop]; each gets its sequence or its status. How many were taken. Commit comes after."""
         cdef Py_ssize_t n
         cdef Py_ssize_t taken = 0
+        cdef bint is_wide = self.index.tree.count > WIDE
         self.check()
         if self.log.fail_errno:
             self.store.retry()
@@ -103,8 +109,16 @@ cdef class Core:
         self.accepts.fit(self.index)
         try:
             for n in range(start, stop):
+                if is_wide and n + LOOK_AHEAD < stop:
+                    self.index.tree.hint(batch.items[n + LOOK_AHEAD].subject, batch.items[n + LOOK_AHEAD].subject_size,
+                                         NO_NUMBER)
                 if self.store_one(&batch.items[n], now) == STATUS_OK:
                     taken += 1
+                if self.log.durability == DURABLE_DISK and self.log.appended - self.log.submitted >= WRITE_AHEAD:
+                    # A large batch: a commit thread writes its first part while we make the rest.
+                    self.log.submit()
+                    self.log.is_ahead = True
+                    self.log.committer.ask(self.log)
             if start == stop:
                 self.enforce()             # the limits themselves have changed
             if self.index.change_stop != self.index.change_start:
@@ -610,6 +624,7 @@ cdef class Core:
             return log.appended
         log.submit()
         if log.durability == DURABLE_DISK or log.appended - log.written > 65536:
+            log.is_ahead = False
             log.committer.ask(log)
         elif log.durability == DURABLE_OS:
             log.flush(False)

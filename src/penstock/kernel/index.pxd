@@ -11,6 +11,7 @@ cdef enum:
     SECTION_SIZES = 1
     SECTION_SUBJECTS = 2
     SECTION_SEQS = 3
+    REUSED_MAX = 1024
 
 cdef struct Block:
     uint64_t id
@@ -60,6 +61,9 @@ cdef class Matcher:
     cdef int fit(self, Index index) except -1
     cdef bint test(self, Index index, uint32_t number) noexcept nogil
     cdef int fill(self, Index index) except -1
+    cdef int refill(self, Index index) except -1
+    cdef uint32_t filled_stop              # numbers below it are known …
+    cdef uint64_t reused_seen              # … as of this many reuses of numbers
 
 cdef class Index:
     cdef Block** blocks
@@ -87,6 +91,9 @@ cdef class Index:
     cdef Py_ssize_t change_stop
     cdef Py_ssize_t change_capacity
     cdef bint in_memory
+    cdef uint32_t* scratch
+    cdef uint32_t reused[1024]             # the last numbers that were given out again
+    cdef uint64_t reused_count
     cdef public bint emptied               # some block has lost its last live row
 
     cdef Block* add_block(self, uint64_t block_id) except NULL
@@ -98,6 +105,7 @@ cdef class Index:
     cdef uint32_t number_of(self, const uint8_t* name, Py_ssize_t size) except? 0xffffffff
     cdef int fit_numbers(self) except -1
     cdef int reserve_numbers(self, uint32_t capacity) except -1
+    cdef uint32_t* zeros(self) except NULL
     cdef uint32_t* section(self, Block* block, int which) except? NULL
     cdef Py_ssize_t block_of(self, uint64_t seq) noexcept nogil
     cdef int64_t row_of(self, Block* block, uint64_t seq) except -2

@@ -73,6 +73,28 @@ cdef class Matcher:
         index.tree.match_bits(self.filters, self.wanted)
         memset(self.known, 0xFF, (index.tree.number_stop // 64) * 8)
         self.is_filled = True
+        self.filled_stop = index.tree.number_stop
+        self.reused_seen = index.reused_count
+        return 0
+
+    cdef int refill(self, Index index) except -1:
+        """As `fill`; what was worked out before and still holds is kept."""
+        cdef uint32_t number
+        self.fit(index)
+        if self.filters.is_all or self.filters.is_literal:
+            return 0
+        if (not self.is_filled or index.tree.number_stop - self.filled_stop > 65536
+                or index.reused_count - self.reused_seen > REUSED_MAX):
+            return self.fill(index)
+        while self.reused_seen != index.reused_count:
+            number = index.reused[self.reused_seen % REUSED_MAX]
+            self.reused_seen += 1
+            self.known[number >> 6] &= ~(<uint64_t>1 << (number & 63))
+            self.wanted[number >> 6] &= ~(<uint64_t>1 << (number & 63))
+            self.test(index, number)
+        for number in range(self.filled_stop, index.tree.number_stop):
+            self.test(index, number)
+        self.filled_stop = index.tree.number_stop
         return 0
 
 
@@ -100,6 +122,7 @@ cdef class Index:
         free(self.stats)
         free(self.ghosts)
         free(self.changes)
+        free(self.scratch)
 
     @property
     def name_count(self):
@@ -207,9 +230,14 @@ cdef class Index:
 
     cdef uint32_t number_of(self, const uint8_t* name, Py_ssize_t size) except? 0xffffffff:
         """The number of a subject, new or known."""
+        cdef uint32_t count = self.tree.count, stop = self.tree.number_stop
         cdef uint32_t number = self.tree.put(name, size)
         if number == NO_NUMBER:
             raise MemoryError
+        if self.tree.count != count and number < stop:
+            # A number that was free has a subject again: matchers that were filled before look at it once more.
+            self.reused[self.reused_count % REUSED_MAX] = number
+            self.reused_count += 1
         if number >= self.number_capacity:
             self.fit_numbers()
         return number
@@ -223,9 +251,19 @@ cdef class Index:
         if grown == NULL:
             raise MemoryError
         self.stats = grown
+        free(self.scratch)
+        self.scratch = NULL
         memset(self.stats + self.number_capacity, 0, <size_t>(capacity - self.number_capacity) * sizeof(SubjectStats))
         self.number_capacity = capacity
         return 0
+
+    cdef uint32_t* zeros(self) except NULL:
+        """A zero per subject number; who writes there puts the zeros back."""
+        if self.scratch == NULL:
+            self.scratch = <uint32_t*>calloc(self.number_capacity + 1, 4)
+            if self.scratch == NULL:
+                raise MemoryError
+        return self.scratch
 
     cdef uint32_t* section(self, Block* block, int which) except? NULL:
         """An array of a block, loaded if it is not in memory."""
@@ -351,6 +389,14 @@ cdef class Index:
             self.ghosts[self.ghost_count] = number
             self.ghost_count += 1
             return 0
+        if self.stats[number].total == 1:
+            # The one that is left is its first and its last: replacing a message of many must not look for it.
+            if not self.stats[number].last & STALE and seq < self.stats[number].last:
+                self.stats[number].first = self.stats[number].last
+                return 0
+            if not self.stats[number].first & STALE and seq > self.stats[number].first:
+                self.stats[number].last = self.stats[number].first
+                return 0
         if self.stats[number].first & ~STALE == seq:
             self.stats[number].first = (seq + 1) | STALE
         if self.stats[number].last == seq:

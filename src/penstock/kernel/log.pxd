@@ -62,6 +62,7 @@ cdef class Log:
     cdef const char* fail_op
     cdef char* fail_path
     cdef bint is_queued
+    cdef bint is_ahead                     # only a write is wanted yet
     cdef bint is_asked_again
     cdef bint is_busy
     cdef bint needs_rewrite                # a sync failed: what it covered is written again before the next one
@@ -79,6 +80,7 @@ cdef class Log:
     cdef int flush(self, bint sync) noexcept nogil
     cdef int flush_locked(self, bint sync) noexcept nogil
     cdef int sync_behind(self) noexcept nogil
+    cdef int64_t write_again(self, BlockFile* file) noexcept nogil
     cdef int fail(self, int code, const char* op, const char* path) noexcept nogil
     cdef void store_head(self, uint64_t block_id, uint64_t offset, uint64_t state) noexcept nogil
     cdef uint64_t committed(self) noexcept nogil

@@ -6,6 +6,7 @@ commit thread, writes and syncs all that was submitted meanwhile. No code here t
 import os
 
 cimport cython
+from libc.errno cimport EACCES, EIO, ENOMEM, EPERM, EROFS
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset, strdup
 
@@ -156,7 +157,7 @@ cdef class Log:
         cdef int fd
         if file.fd < 0:
             fd = self.disk.open_file(file.path, O_RDWR)
-            if fd < 0:
+            if fd == -EACCES or fd == -EROFS or fd == -EPERM:
                 fd = self.disk.open_file(file.path, O_RDONLY)
             if fd < 0:
                 return fd
@@ -240,9 +241,14 @@ cdef class Log:
                 answer = self.open_for_read(file)
                 if answer < 0:
                     return self.fail(<int>answer, "open", file.path)
-            if self.needs_rewrite and file.synced < file.written and file.image != NULL:
+            if self.needs_rewrite and file.synced < file.written:
                 # The kernel forgets pages whose sync failed: write them again.
-                file.written = file.synced
+                if file.image != NULL:
+                    file.written = file.synced
+                else:
+                    answer = self.write_again(file)
+                    if answer < 0:
+                        return self.fail(<int>answer, "write", file.path)
             if file.written < stop:
                 answer = self.disk.pwrite(file.fd, file.image + file.written, stop - file.written, file.written)
                 if answer < 0:
@@ -303,6 +309,25 @@ cdef class Log:
         if self.notify_fd >= 0:
             c_write(self.notify_fd, &one, 8)
         return 0
+
+    cdef int64_t write_again(self, BlockFile* file) noexcept nogil:
+        """Make the un-synced bytes of a file dirty once more, from what the kernel still has of them."""
+        cdef uint8_t* chunk = <uint8_t*>malloc(CHUNK)
+        cdef uint64_t at = file.synced
+        cdef int64_t got = 0
+        if chunk == NULL:
+            return -ENOMEM
+        while at < file.written:
+            got = self.disk.pread(file.fd, chunk, min(<uint64_t>CHUNK, file.written - at), at)
+            if got == 0:
+                got = -EIO
+            if got > 0:
+                got = self.disk.pwrite(file.fd, chunk, got, at)
+            if got < 0:
+                break
+            at += got
+        free(chunk)
+        return got
 
     cdef int sync_behind(self) noexcept nogil:
         """Sync what is written, beside the writers; 0 or -errno."""
@@ -519,7 +544,10 @@ cdef int64_t _due(Log log) noexcept nogil:
 
 cdef void _work(Log log, bint is_asked) noexcept nogil:
     """What is due: the commit that was asked for, the late write of `lazy`, or the background sync."""
-    if is_asked:
+    if is_asked and log.is_ahead:
+        log.is_ahead = False
+        log.flush(False)                    # the rest of the batch is still being made
+    elif is_asked:
         log.flush(log.durability == DURABLE_DISK)
     elif log.durability == DURABLE_LAZY and log.written != log.submitted:
         log.flush(False)

@@ -15,6 +15,7 @@ from penstock.kernel.subject_tree cimport NO_NUMBER, TreeCursor
 
 cdef enum:
     WINDOW = 262144
+    MATCHERS_MAX = 8
 
 cdef uint64_t SEQ_MAX = 0x7FFFFFFFFFFFFFFFULL
 
@@ -146,9 +147,11 @@ cdef uint64_t total_wanted(Index index, Matcher matcher) noexcept nogil:
 cdef class Query:
     """Questions to the index of one stream."""
     cdef Core core
+    cdef dict matchers
 
     def __cinit__(self, Core core not None):
         self.core = core
+        self.matchers = {}
 
     def next_seq(self, filters, start, stop=SEQ_MAX):
         """The lowest live sequence in [start, stop) that matches, or 0."""
@@ -178,13 +181,13 @@ cdef class Query:
     def pending(self, filters, start, last_per_subject=False):
         """How many live messages from `start` on match; with last_per_subject only each subject's last counts."""
         cdef Index index = self.core.index
-        cdef Matcher matcher = Matcher(Filters(filters))
+        cdef Matcher matcher
         cdef uint64_t seq = max(min(start, SEQ_MAX), 1)
         cdef uint64_t total = 0, before, after
         cdef uint32_t number
         if seq > index.last_seq:
             return 0
-        matcher.fill(index)
+        matcher = self.filled(filters)
         if last_per_subject:
             for number in range(index.tree.number_stop):
                 if index.stats[number].total and self.wants(matcher, number):
@@ -192,20 +195,33 @@ cdef class Query:
             return total
         if matcher.filters.is_all:
             return index.count_between(seq, index.last_seq + 1, matcher)
+        # From the cheaper side.
+        before = seq - index.first_seq if seq > index.first_seq else 0
+        after = index.last_seq - seq
+        if before >= after:
+            return index.count_between(seq, index.last_seq + 1, matcher)
         if matcher.filters.is_literal:
             if matcher.number == NO_NUMBER:
                 return 0
             total = index.stats[matcher.number].total
         else:
             total = total_wanted(index, matcher)
-        if seq <= index.first_seq or total == 0:
+        if before == 0 or total == 0:
             return total
-        # From the cheaper side.
-        before = seq - index.first_seq
-        after = index.last_seq - seq
-        if before < after:
-            return total - index.count_between(index.first_seq, seq, matcher)
-        return index.count_between(seq, index.last_seq + 1, matcher)
+        return total - index.count_between(index.first_seq, seq, matcher)
+
+    cdef Matcher filled(self, filters):
+        """A matcher that knows every subject; the last few are kept, as the same filters are asked for again and again."""
+        cdef Matcher matcher
+        key = tuple(filters)
+        matcher = self.matchers.pop(key, None)
+        if matcher is None:
+            matcher = Matcher(Filters(filters))
+        matcher.refill(self.core.index)
+        self.matchers[key] = matcher
+        if len(self.matchers) > MATCHERS_MAX:
+            del self.matchers[next(iter(self.matchers))]
+        return matcher
 
     cdef bint wants(self, Matcher matcher, uint32_t number) noexcept nogil:
         if matcher.filters.is_all:

@@ -13,7 +13,7 @@ from penstock.kernel.format cimport FLAG_ERASED, FLAG_MSG_ID, FLAG_TTL, RECORDS_
 from penstock.kernel.index cimport (
     SECTION_OFFSETS, SECTION_SEQS, SECTION_SIZES, SECTION_SUBJECTS, Block, Index,
 )
-from penstock.kernel.log cimport BlockFile, free_block_file
+from penstock.kernel.log cimport DURABLE_OS, BlockFile, free_block_file
 from penstock.kernel.record cimport reference_size
 from penstock.kernel.subject_filter cimport FilterBuilder
 from penstock.kernel.subject_tree cimport NO_NUMBER, TreeCursor
@@ -305,10 +305,10 @@ def rows_of(Index index, block_id, which):
 def names_of(Index index, block_id):
     """A block's distinct subjects as its names section holds them, and the filter built of them."""
     cdef Block* block = _block(index, block_id)
-    cdef uint32_t row, number, size
-    cdef uint32_t stop = index.tree.number_stop
-    cdef uint32_t* counts
+    cdef uint32_t row, number, size, distinct = 0, n
+    cdef uint32_t* counts = index.zeros()
     cdef uint32_t* subjects
+    cdef uint32_t* order
     cdef const uint8_t* name
     cdef Py_ssize_t total = 0, at = 0
     cdef uint16_t short_size
@@ -316,31 +316,35 @@ def names_of(Index index, block_id):
     cdef FilterBuilder builder = FilterBuilder()
     if block.count == 0:
         return b"", builder.finish()
-    counts = <uint32_t*>calloc(stop, 4)
-    if counts == NULL:
+    subjects = index.section(block, SECTION_SUBJECTS)
+    order = <uint32_t*>malloc(<size_t>block.count * 4)
+    if order == NULL:
         raise MemoryError
     try:
-        subjects = index.section(block, SECTION_SUBJECTS)
         for row in range(block.count):
-            counts[subjects[row]] += 1
-        for number in range(stop):
-            if counts[number]:
+            number = subjects[row]
+            if counts[number] == 0:
+                order[distinct] = number
+                distinct += 1
                 index.tree.name(number, &size)
                 total += 10 + size
+            counts[number] += 1
         packed = PyBytes_FromStringAndSize(NULL, total)
         out = PyBytes_AS_STRING(packed)
-        for number in range(stop):
-            if counts[number]:
-                name = index.tree.name(number, &size)
-                short_size = <uint16_t>size
-                memcpy(out + at, &number, 4)
-                memcpy(out + at + 4, &counts[number], 4)
-                memcpy(out + at + 8, &short_size, 2)
-                memcpy(out + at + 10, name, size)
-                at += 10 + size
-                builder.add(name, size)
+        for n in range(distinct):
+            number = order[n]
+            name = index.tree.name(number, &size)
+            short_size = <uint16_t>size
+            memcpy(out + at, &number, 4)
+            memcpy(out + at + 4, &counts[number], 4)
+            memcpy(out + at + 8, &short_size, 2)
+            memcpy(out + at + 10, name, size)
+            at += 10 + size
+            builder.add(name, size)
     finally:
-        free(counts)
+        for n in range(distinct):
+            counts[order[n]] = 0
+        free(order)
     return packed, builder.finish()
 
 
@@ -577,7 +581,11 @@ def drop_images(Core core):
     cdef Block* block
     for at in range(core.index.block_count):
         block = core.index.blocks[at]
-        if block.file.image != NULL and block.is_sealed and not block.file.is_listed and block.file.users == 0:
+        if block.file.image == NULL or not block.is_sealed:
+            continue
+        # Promised and written is enough where promises are kept by the kernel: a sync that fails is made good from the file.
+        if not block.file.is_listed or (core.log.durability == DURABLE_OS and block.file.written == block.file.size
+                                        and not core.log.needs_rewrite):
             core.log.drop_image(block.file)
 
 

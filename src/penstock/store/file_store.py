@@ -156,6 +156,11 @@ class FileStore(Store):
             self.paths.head, self.stream_id, self.boot_id, self.epoch, found.head.counter if found.head else 0
         )
         self._adopt_last(found, is_clean)
+        # HEAD will say that all is on disk: no older summary or checkpoint may speak of more than there is.
+        self._sync_summaries()
+        if found.checkpoint is None and os.path.exists(self.paths.checkpoint):
+            self.disk.unlink(self.paths.checkpoint)
+            self.disk.sync_folder(self.paths.root)
         self.core.log.start_at(self.index.last_seq)
         # Before anything is acknowledged: a HEAD that still said "stopped" after a power cut would hide that this
         # writer was there.
@@ -188,11 +193,18 @@ class FileStore(Store):
             self.disk.unlink(path)
         for path in found.set_aside:
             self._set_aside(path)
+        for block in found.blocks:
+            if block.is_suspect:
+                # Both headers are gone, and the summary has a third: put it back, so that this is told once.
+                fd = self.disk.open(block.path, "w")
+                try:
+                    self.disk.write(fd, block.header.encode_front())
+                    self.disk.sync(fd)
+                finally:
+                    self.disk.close(fd)
         for block in found.blocks[:-1]:
             if block.scan is not None:
-                self._write_summary(block.header.block_id, block.controls_from(0), block.marks, block.scan.damaged())
-        for block in found.blocks:
-            block.data = b"" if block is not found.blocks[-1] else block.data
+                self._write_summary(block.header.block_id, block.all_controls, block.marks, block.scan.damaged())
 
     def _set_aside(self, path: str) -> None:
         target = f"{path}.damaged"
@@ -224,7 +236,7 @@ class FileStore(Store):
                 finally:
                     self.disk.close(fd)
             self.disk.sync_folder(self.paths.blocks)
-            self._write_summary(block_id, last.controls_from(0), last.marks, last.scan.damaged())
+            self._write_summary(block_id, last.all_controls, last.marks, last.scan.damaged())
         last.data = b""
 
     def _record_losses(self, found: Recovered, now: int) -> None:
@@ -546,18 +558,18 @@ class FileStore(Store):
         if not self.core.delete(seq, USER, now):
             return False
         self.core.log_erase(seq, now)
-        self.commit()
+        self.core.commit()
         self.sync()
         try:
             found = kernel.overwrite(self.core, seq, os.urandom)
-            if found is None:
-                return True
-            block_id, offset, data = found
-            fd = kernel.descriptor(self.core, block_id)
-            self.disk.write(fd, data, offset)
-            self.disk.sync(fd)
+            if found is not None:
+                block_id, offset, data = found
+                fd = kernel.descriptor(self.core, block_id)
+                self.disk.write(fd, data, offset)
+                self.disk.sync(fd)
         except OSError as error:
             raise WriteFailed("erase", self.paths.blocks, error.errno or errno.EIO) from error
+        self.after_commit()  # not before: a block that goes may come back after a power cut, with what it said
         return True
 
     # Checkpoint and stop.

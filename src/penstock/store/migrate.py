@@ -22,6 +22,7 @@ from penstock.errors import ReadError, StoreError
 from penstock.headers import encode
 from penstock.kernel.batch import Batch
 from penstock.kernel.constants import RECORD_SIZE_MAX
+from penstock.kernel.disk import Disk
 from penstock.kernel.subject import explain_subject
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
@@ -128,14 +129,21 @@ def lifted(limits: Limits) -> Limits:
 
 
 def migrate_legacy(store: FileStore, path: str, limits: Limits | None = None) -> Migration:
-    """Move `path` into the store's blocks. A run that was cut short goes on where it stopped.
+    """Move `path` into the store's blocks. A run that was cut short goes on where it stopped, or begins anew where a
+    power cut took some of it.
 
     `limits` (those of the store, unless given) hold again once all of it is in.
     """
     migration = Migration()
     aside: list[bytes] = []
     limits = limits or store.limits
+    begun = begun_path(path)
     store.configure(lifted(limits))
+    if os.path.exists(begun):
+        if not _is_whole(store, path):
+            store.truncate(0)  # all there is came from the file, which still has it
+    elif store.index.last_seq == 0:
+        store.disk.write_file(begun, b"all messages here come from messages.jsonl, which is still being read\n")
     _move(store, path, migration, aside)
     store.sync()
     store.write_checkpoint()
@@ -148,11 +156,30 @@ def migrate_legacy(store: FileStore, path: str, limits: Limits | None = None) ->
         )
     store.disk.unlink(path)
     store.disk.sync_folder(os.path.dirname(path))
+    forget_begun(store.disk, path)
     store.configure(limits)
     if store.index.last_seq == 0 and limits.first_seq > 1:
         store.compact(limits.first_seq)
     store.enforce_limits()
     return migration
+
+
+def begun_path(path: str) -> str:
+    """Where it stands written that a migration has begun in an empty stream."""
+    return f"{path}.begun"
+
+
+def forget_begun(disk: Disk, path: str) -> None:
+    """The file is gone: from now on the stream has messages of its own."""
+    if os.path.exists(begun_path(path)):
+        disk.unlink(begun_path(path))
+        disk.sync_folder(os.path.dirname(path))
+
+
+def _is_whole(store: FileStore, path: str) -> bool:
+    """Is every line up to the store's last sequence in the store?"""
+    last_seq = store.index.last_seq
+    return all(_is_kept(store, message) for message in read_lines(path, Migration(), []) if message.seq <= last_seq)
 
 
 def _move(store: FileStore, path: str, migration: Migration, aside: list[bytes]) -> None:

@@ -47,9 +47,10 @@ class BlockOnDisk:
     header: BlockHeader
     size: int
     scan: BlockScan | None = None
-    data: bytes = b""
+    data: bytes | memoryview = b""
     summary: Summary | None = None
-    controls: bytes = b""
+    controls: bytes = b""  # the control records that are still to be applied
+    all_controls: bytes = b""
     subject_filter: bytes = b""
     erased: list[int] = field(default_factory=list)
     is_suspect: bool = False  # both headers are gone: nothing is believed of it that was not read
@@ -109,6 +110,7 @@ def recover(
     begin: Callable[[dict[int, BlockHeader]], Core],
     limit: tuple[int, int] | None = None,
     explained: SeqSet | None = None,
+    head: Head | None = None,
 ) -> tuple[Report, Recovered]:
     """Fill an index from a stream's files, with the checkpoint if it fits. `begin` gives an empty core each time.
 
@@ -118,12 +120,12 @@ def recover(
     headers: dict[int, BlockHeader] = {}
     report = Report()
     try:
-        return report, Recovery(disk, paths, stream_id, begin(headers), report, headers, explained).run(limit)
+        return report, Recovery(disk, paths, stream_id, begin(headers), report, headers, explained, head).run(limit)
     except CheckpointUnfit as error:
         report = Report()
         report.add("rebuilt", paths.checkpoint, f"the checkpoint does not fit the blocks ({error}): rebuilt from them")
         headers = {}
-        again = Recovery(disk, paths, stream_id, begin(headers), report, headers, explained)
+        again = Recovery(disk, paths, stream_id, begin(headers), report, headers, explained, head)
         return report, again.run(limit, is_doubted=True)
 
 
@@ -143,10 +145,13 @@ class Recovery:
         report: Report,
         headers: dict[int, BlockHeader] | None = None,
         explained: SeqSet | None = None,
+        head: Head | None = None,
     ) -> None:
         self.disk, self.paths, self.stream_id, self.core, self.report = disk, paths, stream_id, core, report
         self.headers: dict[int, BlockHeader] = {} if headers is None else headers
         self.explained = explained or SeqSet()
+        self.buffer = bytearray()
+        self.head = head  # as the caller has read it; None: read it here
         self.set_aside: list[str] = []
         self.empty: list[str] = []
         self.leftovers: list[str] = []
@@ -287,11 +292,7 @@ class Recovery:
     def scan(self, block: BlockOnDisk, stop_seq: int, limit: int | None = None) -> None:
         """Read and verify a block's records."""
         header = block.header
-        fd = self.disk.open(block.path)
-        try:
-            block.data = self.disk.read(fd, block.size if limit is None else min(block.size, limit))
-        finally:
-            self.disk.close(fd)
+        block.data = self.read_block(block.path, block.size if limit is None else min(block.size, limit))
         start = min(RECORDS_START, len(block.data))
         scan = scan_block(
             block.data,
@@ -319,7 +320,18 @@ class Recovery:
                 size=scan.torn,
             )
         block.size = scan.stop
-        block.controls = block.controls_from(0)
+        block.controls = block.all_controls = block.controls_from(0)
+
+    def read_block(self, path: str, size: int) -> memoryview:
+        """The first bytes of a block, in memory that the next call uses again."""
+        if len(self.buffer) < size:
+            self.buffer = bytearray(size)
+        fd = self.disk.open(path)
+        try:
+            got = self.disk.read_into(fd, memoryview(self.buffer)[:size])
+        finally:
+            self.disk.close(fd)
+        return memoryview(self.buffer)[:got]
 
     def place(self, block: BlockOnDisk) -> None:
         header = block.header
@@ -344,7 +356,7 @@ class Recovery:
         blocks = self.list_blocks()
         if limit is not None:
             blocks = [block for block in blocks if block.header.block_id <= limit[0]]
-        head = self.read_head()
+        head = self.read_head() if self.head is None else self.head
         self.judge_head(head, blocks)
         evidence = self.read_checkpoint()
         checkpoint = evidence if evidence is not None and not is_doubted and self.fits(evidence, blocks) else None
@@ -373,8 +385,10 @@ class Recovery:
             row = listed.get(block_id)
             is_last = at + 1 == len(blocks)
             if row is not None and block_id != last_listed:
+                block.is_synced = row.last_seq < self.synced_seq
+                if row.last_seq >= self.trusted_seq:
+                    self.check_listed(block, row.size)
                 block.size = row.size
-                block.is_synced = True
                 block.subject_filter = row.subject_filter
                 self.place(block)
                 kernel.fill_from_summary(
@@ -410,7 +424,22 @@ class Recovery:
                 kernel.count_names(index, block_id, block.summary.section(NAMES))
             else:
                 kernel.count_rows(index, block_id, 0)
+            if block.scan is not None:
+                # Of all blocks but the last only what is known of them stays in memory.
+                block.scan.drop_rows()
+                block.data = bytes(block.data) if is_last else b""
         return self.finish(blocks, head, checkpoint, evidence, numbering, last_listed)
+
+    def check_listed(self, block: BlockOnDisk, size: int) -> None:
+        """Read a block that the checkpoint lists and that the power cut may have taken from it."""
+        header = block.header
+        data = self.read_block(block.path, size)
+        scan = scan_block(
+            data, min(RECORDS_START, len(data)), len(data), base_seq=header.base_seq, base_time=header.base_time,
+            salt=header.salt, seq_min=header.first_seq,
+        )  # fmt: skip
+        if scan.stop < size or scan.damaged():
+            raise CheckpointUnfit(f"block {header.block_id} is not all there")
 
     def usable_summary(self, block: BlockOnDisk, numbering: int) -> Summary | None:
         """The block's summary, when it belongs to it and to the numbering of the others."""
@@ -455,7 +484,7 @@ class Recovery:
         index = self.core.index
         skips, lost = SeqSet(), SeqSet()
         # Blocks at the front go only after a floor record: what is missing between floor and first block is lost.
-        floor = evidence.floor if evidence else 1
+        floor = checkpoint.floor if checkpoint else 1
         last_seq = checkpoint.last_seq if checkpoint else 0
         for start, stop in checkpoint.skips if checkpoint else ():
             skips.add_range(start, stop - 1)
@@ -522,9 +551,11 @@ class Recovery:
     ) -> SeqSet:
         """Sequences that were given out, of which no record tells what became of them."""
         holes = SeqSet()
-        expected = (
-            max(floor, checkpoint.last_seq + 1) if checkpoint else floor
-        )  # the checkpoint tells what is lost below
+        if evidence is not None:
+            floor = max(floor, evidence.floor)  # what it knew to be gone is not lost; what is there all the same stays
+        if checkpoint is not None:
+            floor = max(floor, checkpoint.last_seq + 1)  # it tells what is lost below
+        expected = floor
         for _block_id, first_seq, block_last in ends:
             if first_seq > expected:
                 holes.add_range(expected, first_seq - 1)

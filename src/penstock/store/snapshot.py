@@ -21,7 +21,7 @@ from penstock.kernel.message import Message
 from penstock.kernel.reader import Query, Reader
 from penstock.store.base import EVERYTHING, NEVER, Store
 from penstock.store.head import Head, decode_head
-from penstock.store.layout import BlockHeader, StreamPaths
+from penstock.store.layout import BlockHeader, StreamPaths, boot_id
 from penstock.store.limits import Limits
 from penstock.store.recovery import BlockOnDisk, apply_controls, recover
 from penstock.store.summary import read_section
@@ -79,8 +79,10 @@ class Snapshot(Store):
         for tries in range(TRIES_MAX):
             head = self.read_head()
             limit = (head.block_id, head.offset) if head is not None and head.block_id else None
+            if head is not None and head.boot_id != boot_id() and not head.is_stopped:
+                limit = None  # a power cut: the blocks may have more than the HEAD that reached the disk
             try:
-                report, found = recover(self.disk, self.paths, self.stream_id, self._begin, limit)
+                report, found = recover(self.disk, self.paths, self.stream_id, self._begin, limit, head=head)
             except FileNotFoundError:
                 if tries == TRIES_MAX - 1:
                     raise
