@@ -42,7 +42,7 @@ check: build ## ruff, mypy strict, the architecture test
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest tests/test_architecture.py
 
-.venv/.bench: build
+.venv/.bench: .venv/.built
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[bench]'
 	@touch $@
 

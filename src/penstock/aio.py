@@ -6,9 +6,8 @@
         ack = await orders.publish("orders.eu.42", b"...")
         async for msg in orders.follow("orders.>"): ...
 
-A publish appends at once and waits for the commit threads without blocking the loop: publishes that wait at the
-same time share one
-sync. Long work (purges, listings, tables) runs in a thread.
+A publish appends at once and waits for the commit threads without blocking the loop: publishes of one turn of the
+loop, and those that come during a sync, share one sync. Long work (purges, listings, tables) runs in a thread.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from penstock.interfaces import Clock
 from penstock.kernel.batch import Batch
 from penstock.kernel.disk import Disk
 from penstock.kernel.message import Message
+from penstock.store.file_store import FileStore
 from penstock.store.head import Head
 from penstock.store.report import Finding
 from penstock.store.snapshot import Snapshot
@@ -136,6 +136,8 @@ class Stream:
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._news: set[asyncio.Event] = set()
         self._turn = asyncio.Lock()
+        self._has_syncs = isinstance(sync.store, FileStore) and sync.store.durability == "disk"
+        self._is_submit_due = False
         self._event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._core.log.set_notify(self._event_fd)
         self._loop.add_reader(self._event_fd, self._committed)
@@ -275,7 +277,24 @@ class Stream:
         with self._sync._lock:
             self._sync._check()
             refused, duplicates = rules.take(batch)
-            return refused, duplicates, rules.store.submit()
+            if not self._has_syncs:
+                return refused, duplicates, rules.store.submit()
+            if not self._is_submit_due:
+                self._is_submit_due = True
+                self._loop.call_soon_threadsafe(self._submit)
+            return refused, duplicates, self._core.position
+
+    def _submit(self) -> None:
+        """Hand over what was appended in this turn of the loop: one sync for all of it."""
+        if not self._sync._lock.acquire(blocking=False):
+            self._loop.call_later(RETRY_S, self._submit)
+            return
+        try:
+            self._is_submit_due = False
+            if not self._core.is_closed:
+                self._sync.store.submit()
+        finally:
+            self._sync._lock.release()
 
     # Out.
 

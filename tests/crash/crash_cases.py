@@ -92,7 +92,9 @@ class Driver:
     def last_seq(self) -> int:
         return self.states[-1].last_seq
 
-    def aim(self, what: str, live: dict[int, Content] | None = None, last_seq: int | None = None, **more: object) -> None:
+    def aim(
+        self, what: str, live: dict[int, Content] | None = None, last_seq: int | None = None, **more: object
+    ) -> None:
         """What the step that comes now will lead to."""
         before = self.states[-1]
         self.aimed = State(
@@ -330,8 +332,8 @@ def cycles(d: Driver) -> None:
 def mix(d: Driver) -> None:
     """Whatever the seed says."""
     steps = [
-        *[d.append] * 6, *[lambda: d.append(4)] * 6, *[d.remove] * 2, d.remove_many, d.erase, d.purge_subject, d.compact,
-        d.compact_beyond, d.skip, d.truncate, d.flush, d.sync, d.checkpoint, d.reopen,
+        *[d.append] * 6, *[lambda: d.append(4)] * 6, *[d.remove] * 2, d.remove_many, d.erase, d.purge_subject,
+        d.compact, d.compact_beyond, d.skip, d.truncate, d.flush, d.sync, d.checkpoint, d.reopen,
     ]  # fmt: skip
     for _ in range(70):
         d.rng.choice(steps)()
@@ -366,7 +368,13 @@ def open_store(
     path: Path, durability: str, limits: Limits, disk: Disk | None = None, clock: FakeClock | None = None
 ) -> FileStore:
     return FileStore(
-        path, STREAM_ID, name="CASE", limits=limits, durability=durability, disk=disk or Disk(), clock=clock or FakeClock()
+        path,
+        STREAM_ID,
+        name="CASE",
+        limits=limits,
+        durability=durability,
+        disk=disk or Disk(),
+        clock=clock or FakeClock(),
     )
 
 
@@ -377,8 +385,10 @@ def booted(count: int) -> Iterator[None]:
     if not count:
         yield
         return
-    with patch("penstock.store.recovery.boot_id", lambda: boot_id), patch("penstock.store.file_store.boot_id",
-    lambda: boot_id):
+    with (
+        patch("penstock.store.recovery.boot_id", lambda: boot_id),
+        patch("penstock.store.file_store.boot_id", lambda: boot_id),
+    ):
         yield
 
 

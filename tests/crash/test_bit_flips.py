@@ -1,7 +1,8 @@
 """Damage to a store that nobody writes: flipped bits, cut, missing, empty, older, foreign and newer files.
 
-At most the damaged record is lost, no wrong byte is ever given, a damaged delete may bring back its own targets only, the report names the
-file, the next append works. `N=` sets the flips in all (default 4,000; from 20,000 on every truncation length is tried too).
+At most the damaged record is lost, no wrong byte is ever given, a damaged delete may bring back its own targets only,
+the report names the file, the next append works. `N=` sets the flips in all (default 4,000; from 20,000 on every
+truncation length is tried too).
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from pathlib import Path
 
 import pytest
 from crash_cases import (
-    STREAM_ID,
     Content,
     Driver,
     campaign_size,
@@ -162,7 +162,9 @@ def damaged(room: Path, files: Files) -> Iterator[FileStore]:
         yield store
 
 
-def check_damage(base: Base, store: FileStore, may_cost: set[int], may_return: set[int], name: str) -> dict[int, Content]:
+def check_damage(
+    base: Base, store: FileStore, may_cost: set[int], may_return: set[int], name: str
+) -> dict[int, Content]:
     """Nothing is missing or back but what may be, every byte is right, and the report says where."""
     live = contents(store)
     missing = base.live.keys() - live.keys()
@@ -175,7 +177,8 @@ def check_damage(base: Base, store: FileStore, may_cost: set[int], may_return: s
         told = [str(one) for one in store.report.findings]
         assert any(name in text for text in told), f"the report does not name {name}: {told}"
     assert store.fast_state().last_seq >= base.last_seq
-    assert 0 <= store.fast_state().messages - len(live) <= len(missing)
+    # An erased message whose records are gone is still counted, until its block is read.
+    assert 0 <= store.fast_state().messages - len(live) <= len(missing) + len(base.erased & may_return)
     return live
 
 
@@ -435,4 +438,3 @@ def test_the_id_of_another_stream_opens_nothing_and_breaks_nothing(room: Path) -
         path.rename(path.with_suffix(""))
     with opened(room / "stream", "disk", LIMITS) as store:
         assert contents(store) == base.live
-    assert STREAM_ID != bytes(16)

@@ -1,7 +1,8 @@
 """Crash images: cut after any disk call, with un-synced changes dropped, reordered and torn; then open what is left.
 
-`N=` sets the states in all (default 1,000), `SEED=` another campaign. A failure names scenario, durability, seed, cut and mode:
-`crash_image(disk, path, cut=…, mode=…, seed=…)` makes the same image again.
+`N=` sets the states in all (default 1,000), `SEED=` another campaign. A failure names scenario, durability, seed, cut
+and mode: `crash_image(disk, path, cut=…, mode=…, seed=…)` makes the same image again. (In `lazy` the background
+thread writes when it likes: run the scenario again until the cut fits.)
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ def check_image(driver: Driver, image: CrashImage) -> None:
 
 def check_erased(driver: Driver, image: CrashImage) -> None:
     """What was erased, and acknowledged, is in no file."""
-    gone = [one for step, erased in driver.erased.items() if step <= (image.mark or 0) for one in erased if len(one) > 12]
+    gone = [
+        one for step, erased in driver.erased.items() if step <= (image.mark or 0) for one in erased if len(one) > 12
+    ]
     for path in image.path.rglob("*") if gone else ():
         data = path.read_bytes() if path.is_file() else b""
         assert not any(one in data for one in gone), f"an erased payload is still in {path.name}"
@@ -120,7 +123,9 @@ def test_a_crash_of_the_recovery_keeps_it_too(room: Path, name: str, durability:
             raise
         for again in crash_images(second, _made(room / f"twice{number}"), count=4, seed=seed + number):
             try:
-                with opened(again.path / "stream", durability, driver.limits, image.is_power_cut + again.is_power_cut) as store:
+                with opened(
+                    again.path / "stream", durability, driver.limits, image.is_power_cut + again.is_power_cut
+                ) as store:
                     live = check_window(store, window)
                     check_epoch(driver, image.mark, store.epoch)
                     if again.mark is not None:

@@ -1,7 +1,7 @@
 """Every n-th disk call fails: EIO, a full disk, a write cut short, a failed sync; once, or from there on.
 
-By default a part of the calls is tried, spread over all of them; `N=0` tries every one until none fires, `N=k` every k-th. A failure
-names scenario, durability, fault and n.
+By default a part of the calls is tried, spread over all of them; `N=0` tries every one until none fires, `N=k` every
+k-th. A failure names scenario, durability, fault and n.
 """
 
 from __future__ import annotations
@@ -46,11 +46,25 @@ FAULTS: dict[str, tuple[int, frozenset[str] | None, bool]] = {  # errno, kinds, 
 
 
 def basic(d: Driver) -> list[Callable[[], None]]:
-    return [d.append, lambda: d.append(3), lambda: d.append(4), d.remove, lambda: d.append(5), d.sync, d.reopen, d.append]
+    return [
+        d.append,
+        lambda: d.append(3),
+        lambda: d.append(4),
+        d.remove,
+        lambda: d.append(5),
+        d.sync,
+        d.reopen,
+        d.append,
+    ]
 
 
 def limits(d: Driver) -> list[Callable[[], None]]:
-    return [lambda: d.append(1, "rare.1"), *[lambda: d.append(3)] * 4, lambda: d.append(1, "rare.2"), *[lambda: d.append(4)] * 4]
+    return [
+        lambda: d.append(1, "rare.1"),
+        *[lambda: d.append(3)] * 4,
+        lambda: d.append(1, "rare.2"),
+        *[lambda: d.append(4)] * 4,
+    ]
 
 
 def erases(d: Driver) -> list[Callable[[], None]]:
@@ -62,11 +76,29 @@ def truncates(d: Driver) -> list[Callable[[], None]]:
 
 
 def checkpoints(d: Driver) -> list[Callable[[], None]]:
-    return [lambda: d.append(5), d.checkpoint, d.append, d.reopen, lambda: d.append(3), d.remove_many, d.reopen, d.append]
+    return [
+        lambda: d.append(5),
+        d.checkpoint,
+        d.append,
+        d.reopen,
+        lambda: d.append(3),
+        d.remove_many,
+        d.reopen,
+        d.append,
+    ]
 
 
 def deletes(d: Driver) -> list[Callable[[], None]]:
-    return [*[lambda: d.append(4)] * 3, d.remove_many, d.purge_subject, d.compact, d.append, d.purge, d.append, d.compact_beyond]
+    return [
+        *[lambda: d.append(4)] * 3,
+        d.remove_many,
+        d.purge_subject,
+        d.compact,
+        d.append,
+        d.purge,
+        d.append,
+        d.compact_beyond,
+    ]
 
 
 SCENARIOS: dict[str, tuple[Callable[[Driver], list[Callable[[], None]]], Limits]] = {
@@ -83,9 +115,9 @@ PARTIAL = {"erase", "truncate"}
 
 @dataclass
 class Attempt:
-    """A driver whose steps may fail: what is visible after an error is what was before, or after, and nothing between.
+    """A driver whose steps may fail: what is visible after an error is what was before.
 
-    `doubtful` are the states that failed steps would have led to: a restart may find them, until a later step has succeeded.
+    A restart may find what failed steps would have led to, until a later one has succeeded.
     """
 
     driver: Driver
@@ -104,7 +136,9 @@ class Attempt:
             self.check_error(error)
             if d.aimed is not None:
                 before = d.states[-1]  # `reopen` may have come as far as its stop
-                d.states.append(replace(d.aimed, what=f"failed {d.aimed.what}", safety=min(d.aimed.safety, before.safety)))
+                d.states.append(
+                    replace(d.aimed, what=f"failed {d.aimed.what}", safety=min(d.aimed.safety, before.safety))
+                )
             if d.store is None or d.store.core.is_closed:
                 self.open()
             else:

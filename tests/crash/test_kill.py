@@ -1,7 +1,7 @@
 """kill -9 of a process that writes to a real disk, many times over the same directory.
 
-The child says through a pipe what was acknowledged; whatever it had said when it died must be there. `N=` sets the cycles in all
-(default 20), `SEED=` the moments and the work.
+The child says through a pipe what was acknowledged; whatever it had said when it died must be there. `N=` sets the
+cycles in all (default 20), `SEED=` the moments and the work.
 """
 
 from __future__ import annotations

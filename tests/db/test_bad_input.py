@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ from penstock.errors import (
     BadStreamName,
     BadSubject,
     CorruptBlock,
+    DiskFull,
     FeatureMissing,
     ForkedHandle,
     HeadersTooLarge,
@@ -30,7 +32,7 @@ from penstock.errors import (
     StoreClosed,
     StoreLocked,
 )
-from penstock.testing import FakeClock
+from penstock.testing import SPACE_KINDS, CrashDisk, FakeClock
 
 # Places.
 
@@ -361,7 +363,9 @@ def test_a_bad_time_is_refused(root: Path, when: object) -> None:
                 question()
 
 
-@pytest.mark.parametrize("span", ["", "soon", "7 days", "5", "1e9s", "999999w", -5, float("nan"), True, [], "-1s", "1ns"])
+@pytest.mark.parametrize(
+    "span", ["", "soon", "7 days", "5", "1e9s", "999999w", -5, float("nan"), True, [], "-1s", "1ns"]
+)
 def test_a_bad_duration_is_refused(root: Path, span: object) -> None:
     with penstock.open(root) as db:
         for field in ("max_age", "duplicate_window"):
@@ -377,7 +381,7 @@ def test_an_unknown_field_names_the_near_one(root: Path) -> None:
     with penstock.open(root) as db:
         with pytest.raises(InvalidConfig, match="no field 'max_mgs'; did you mean 'max_msgs'"):
             db.stream("S", max_mgs=5)
-        with pytest.raises(InvalidConfig, match="no field 'colour'$"):
+        with pytest.raises(InvalidConfig, match=r"no field 'colour'$"):
             db.stream("S", colour="red")
         db.stream("S")
         with pytest.raises(InvalidConfig, match="did you mean 'subjects'"):
@@ -425,9 +429,7 @@ def uses(db: penstock.Database, stream: penstock.Stream) -> dict[str, Callable[[
     """Every method, on a stream with messages, ages and a filter."""
     return {
         "publish": lambda: stream.publish("S", b""),
-        "publish with rules": lambda: stream.publish(
-            "S", b"", {"Nats-Msg-Id": "1", "Nats-Expected-Last-Msg-Id": "x"}
-        ),
+        "publish with rules": lambda: stream.publish("S", b"", {"Nats-Msg-Id": "1", "Nats-Expected-Last-Msg-Id": "x"}),
         "publish_many": lambda: stream.publish_many([("S", b"")]),
         "publish none": lambda: stream.publish_many([]),
         "get": lambda: stream.get(1),
@@ -622,6 +624,30 @@ def test_a_store_is_open_for_writing_once_also_in_one_process(root: Path) -> Non
             assert beside.stream("S").state().messages == 1
         db.stream("S").publish("S", b"")
     penstock.open(root).close()
+
+
+# A full disk.
+
+
+def test_a_full_disk_refuses_a_stream_and_its_update_until_there_is_room(root: Path) -> None:
+    root.mkdir()
+    disk = CrashDisk(root)
+    with penstock.open(root, disk=disk) as db:
+        disk.fail_at(1, errno.ENOSPC, kinds=SPACE_KINDS, persistent=True)
+        with pytest.raises(DiskFull, match="No space left"):
+            db.stream("S")
+        disk.clear_faults()
+        stream = db.stream("S")
+        stream.publish("S", b"kept")
+        disk.fail_at(1, errno.ENOSPC, kinds=SPACE_KINDS, persistent=True)
+        for write in (lambda: db.stream("S", max_msgs=5), lambda: stream.delete(1), lambda: stream.publish("S", b"")):
+            with pytest.raises(DiskFull):
+                write()
+        assert stream.config.max_msgs == -1 and stream.get(1).data == b"kept"
+        disk.clear_faults()
+        assert db.stream("S", max_msgs=5).publish("S", b"").seq == 2
+    with penstock.open(root) as db:
+        assert db.stream("S").config.max_msgs == 5 and db.stream("S").state().messages == 2
 
 
 # Damage.

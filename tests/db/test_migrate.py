@@ -144,7 +144,9 @@ def test_a_line_that_cannot_be_taken_is_set_aside_with_its_number(root: Path, nu
         assert not path.parent.exists()
 
 
-def test_what_the_stream_would_refuse_today_is_migrated_and_then_held_to_its_limits(root: Path, clock: FakeClock) -> None:
+def test_what_the_stream_would_refuse_today_is_migrated_and_then_held_to_its_limits(
+    root: Path, clock: FakeClock
+) -> None:
     put(root, [line(n, subject=f"old.{n}", payload=b"x" * n) for n in range(1, 101)])
     with penstock.open(root, clock=clock) as db:
         stream = db.stream("S", subjects=["new.*"], max_msg_size=10, max_msgs=50, discard="new")

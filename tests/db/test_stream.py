@@ -259,7 +259,7 @@ def test_an_expected_stream_and_message_id_must_match(root: Path) -> None:
     with penstock.open(root) as db:
         stream = db.stream("S")
         assert stream.publish("S", b"", {"Nats-Expected-Last-Msg-Id": "one"}).seq == 2
-        with pytest.raises(WrongLastMsgId, match="wrong last msg ID: $"):
+        with pytest.raises(WrongLastMsgId, match=r"wrong last msg ID: $"):
             stream.publish("S", b"", {"Nats-Expected-Last-Msg-Id": "one"})
 
 
@@ -359,9 +359,7 @@ def test_discard_new_refuses_instead_of_dropping_the_oldest(root: Path) -> None:
         assert new.delete(1) and new.publish("NEW", b"room").seq == 3
         with pytest.raises(MaxBytesExceeded):
             db.stream("BYTES", max_bytes=100, discard="new").publish("BYTES", b"x" * 200)
-        each = db.stream(
-            "EACH", subjects=["e.*"], max_msgs_per_subject=1, discard="new", discard_new_per_subject=True
-        )
+        each = db.stream("EACH", subjects=["e.*"], max_msgs_per_subject=1, discard="new", discard_new_per_subject=True)
         each.publish("e.1", b"")
         with pytest.raises(MaxMsgsPerSubjectExceeded):
             each.publish("e.1", b"")

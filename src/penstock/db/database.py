@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
 import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -17,6 +19,7 @@ from penstock.db.stream import Stream
 from penstock.errors import (
     BadStreamName,
     CorruptBlock,
+    DiskFull,
     ForkedHandle,
     NewerFormat,
     NotAStore,
@@ -24,6 +27,7 @@ from penstock.errors import (
     StoreClosed,
     StoreError,
     StreamNotFound,
+    WriteFailed,
 )
 from penstock.interfaces import Clock, SystemClock
 from penstock.kernel.disk import Disk
@@ -115,7 +119,8 @@ class Database:
             check_name(name, "stream")
             known = self._streams.get(name)
             if known is None and self._exists(name):
-                known = self._open_stream(name)
+                with _told("open", self._paths(name).root):
+                    known = self._open_stream(name)
             if known is None:
                 return self._create_stream(name, config)
             if config:
@@ -239,12 +244,15 @@ class Database:
         paths = self._paths(config.name)
         if os.path.isdir(paths.blocks) and any(map(parse_block_name, os.listdir(paths.blocks))):
             raise CorruptBlock(
-                paths.config, 0, "it is missing, and so is its copy, but there are blocks; restore it, or move them away"
+                paths.config,
+                0,
+                "it is missing, and so is its copy, but there are blocks; restore it, or move them away",
             )
-        if self.disk.mkdir(paths.root):
-            self.disk.sync_folder(self._root)
-        write_identity(self.disk, paths, identity)
-        store = self._open_store(paths, identity, config)
+        with _told("create", paths.root):
+            if self.disk.mkdir(paths.root):
+                self.disk.sync_folder(self._root)
+            write_identity(self.disk, paths, identity)
+            store = self._open_store(paths, identity, config)
         return self._add(Stream(self, identity, StreamRules(config, store)))
 
     def _add(self, stream: Stream) -> Stream:
@@ -259,7 +267,8 @@ class Database:
         check_overlap(config, [other.config for other in self if other.name != config.name])
         identity = with_config(stream.identity, _plain(config))
         if config.storage == "file":
-            write_identity(self.disk, self._paths(config.name), identity)
+            with _told("write", self._paths(config.name).config):
+                write_identity(self.disk, self._paths(config.name), identity)
         stream._configure(identity, config)
 
     # Life.
@@ -304,6 +313,17 @@ class Database:
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else "read-only" if self.is_read_only else self.durability
         return f"<penstock.Database {self.path!r} {state}>"
+
+
+@contextmanager
+def _told(op: str, path: str) -> Iterator[None]:
+    """A disk call that the system refuses in here becomes an error of ours, with the place."""
+    try:
+        yield
+    except OSError as error:
+        code = error.errno or errno.EIO
+        kind = DiskFull if code in (errno.ENOSPC, errno.EDQUOT) else WriteFailed
+        raise kind(op, error.filename or path, code) from error
 
 
 _open_databases: weakref.WeakSet[Database] = weakref.WeakSet()

@@ -4,6 +4,7 @@ works."""
 from __future__ import annotations
 
 import os
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from penstock.duration import parse_time
 from penstock.errors import (
     DeniedDelete,
     DeniedPurge,
+    ForkedHandle,
     PublishRefused,
     StoreClosed,
 )
@@ -22,12 +24,13 @@ from penstock.kernel.batch import Batch
 from penstock.kernel.message import Message
 from penstock.kernel.reader import Reader
 from penstock.kernel.subject import Filters
+from penstock.kernel.summary import idle_descriptors
 from penstock.store.base import Store
 from penstock.store.file_store import FileStore
 from penstock.store.head import Head
 from penstock.store.identity import Identity
 from penstock.store.report import Finding
-from penstock.store.snapshot import Snapshot
+from penstock.store.snapshot import Snapshot, StaleCore
 from penstock.store.state import SubjectState
 from penstock.store.view import StreamView, view_of
 from penstock.stream.config import StreamConfig
@@ -46,6 +49,7 @@ When = datetime | str | int | None
 T = TypeVar("T")
 
 CHUNK_MAX = 256  # messages read under one hold of the lock
+LOOKS = 64  # single looks between two counts of open files
 POLL_S = 0.01  # how often a reader in another process looks at HEAD
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -83,6 +87,10 @@ class Stream:
         self.identity = identity
         self._rules = rules
         self._lock = threading.RLock()
+        self._is_beside = isinstance(rules.store, Snapshot)
+        self._looks = 0
+        # A block that is read stays open for the next read; many of them must not use up what the process may have.
+        self._descriptors_max = max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4, 32)
         self.is_forked = False  # this process is not the one that opened it
         self._listeners: list[Callable[[], None]] = []
 
@@ -162,7 +170,16 @@ class Stream:
 
     def get(self, seq: int) -> Message:
         """The message with a sequence; EndOfStream, MessageDeleted and MessageNotFound tell why there is none."""
-        return self._fresh(lambda store: store.load(seq))
+        if self._is_beside:
+            return self._fresh(lambda store: store.load(seq))
+        with self._lock:
+            store = self._rules.store
+            if store.core.is_closed or self.is_forked:
+                self._check()
+            self._looks += 1
+            if not self._looks % LOOKS:
+                idle_descriptors(store.core, self._descriptors_max)
+            return store.load(seq)
 
     def last(self, subject: str = ">") -> Message | None:
         """The newest message of a subject or filter; None when there is none."""
@@ -174,6 +191,9 @@ class Stream:
         with self._lock:
             self._check()
             store = self._rules.store
+            self._looks += 1
+            if self._looks % LOOKS == 0:
+                idle_descriptors(store.core, self._descriptors_max)
             if not isinstance(store, Snapshot):
                 return look(store)
             store.refresh()
@@ -278,13 +298,16 @@ class Stream:
                 start = reader.next_seq
                 try:
                     found = reader.take(size)
-                except FileNotFoundError:
+                except FileNotFoundError as error:
                     store = self._rules.store
                     if not isinstance(store, Snapshot):
                         raise
-                    store.load_all()  # the writer removed the block: ask again, also for those taken before it
+                    if not isinstance(error, StaleCore):
+                        store.load_all()  # the writer removed the block
+                    # Ask again, also for those taken before it.
                     reader = Reader(store.core, reader.filters, start, reader.stop_seq)
                     continue
+                idle_descriptors(self._rules.store.core, self._descriptors_max)
             yield from found
             if len(found) < size:
                 return
@@ -444,7 +467,8 @@ class Stream:
     def _check(self) -> None:
         if self._rules.store.core.is_closed:
             raise StoreClosed(f"stream {self.name} is closed")
-        self._database._check()
+        if self.is_forked:
+            raise ForkedHandle(f"stream {self.name}")
 
     def _close(self) -> None:
         with self._lock:

@@ -746,7 +746,7 @@ class FileStore(Store):
             raise WriteFailed("truncate", self.paths.root, getattr(error, "errno", None) or errno.EIO) from error
 
     def _forget_cut(self, cause: OSError) -> None:
-        """The plan of a truncation was not written down whole: none of it may be left, or the next open would follow it."""
+        """The plan of a truncation was not written down whole: none of it may be left for the next open to follow."""
         failed = WriteFailed("write", self.paths.truncate, cause.errno or errno.EIO)
         try:
             if os.path.exists(self.paths.truncate):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from penstock.errors import CorruptBlock, ReadOnlyStore, StoreError
 from penstock.interfaces import Clock, SystemClock
@@ -30,6 +31,10 @@ DURABLE_OS = 1
 TRIES_MAX = 20  # a writer may remove or roll blocks while we list them
 
 
+class StaleCore(FileNotFoundError):
+    """A reader of the state before a reload asked for what only the new one knows: it begins again there."""
+
+
 class Snapshot(Store):
     """The committed part of a stream's files at one moment."""
 
@@ -49,6 +54,7 @@ class Snapshot(Store):
         self.stream_id = stream_id
         self.disk = disk or Disk()
         self.head: Head | None = None
+        self.reloads = 0
         super().__init__(
             name or os.path.basename(self.paths.root), clock or SystemClock(), self._new_core(), limits or Limits()
         )
@@ -57,7 +63,8 @@ class Snapshot(Store):
 
     def _new_core(self) -> Core:
         core = Core(self, Index(), Log(self.disk, self.paths.blocks, DURABLE_OS, None))
-        core.index.loader = self._load_section
+        self.reloads += 1
+        core.index.loader = partial(self._load_section, self.reloads)
         return core
 
     def _begin(self, headers: dict[int, BlockHeader]) -> Core:
@@ -163,14 +170,16 @@ class Snapshot(Store):
                 yield from reader
                 return
             except FileNotFoundError:
-                next_seq = reader.next_seq - 1
+                next_seq = max(reader.next_seq - 1, 1)
                 self.load_all()
                 reader = Reader(self.core, filters, next_seq, stop_seq)
 
     def damaged_record(self, block_id: int, offset: int, seq: int) -> None:
         raise CorruptBlock(self.block_path(block_id), offset, f"message {seq}: the checksum differs")
 
-    def _load_section(self, block_id: int, which: int) -> bytes:
+    def _load_section(self, reload: int, block_id: int, which: int) -> bytes:
+        if reload != self.reloads:
+            raise StaleCore(f"{self.paths.root} was read anew")
         header = self.headers[block_id]
         try:
             data = read_section(self.disk, self.paths.summary(block_id, header.generation), which, header.salt)
@@ -223,4 +232,4 @@ class Snapshot(Store):
             self.core.close_files()
 
 
-__all__ = ["Snapshot"]
+__all__ = ["Snapshot", "StaleCore"]

@@ -145,12 +145,19 @@ def read_section(disk: Disk, path: str, which: int, salt: int) -> bytes | None:
     """One section of a summary, read alone; None when it does not hold."""
     fd = disk.open(path)
     try:
-        span = disk.read(fd, 16, _FIXED.size + 16 * which)
-        if len(span) < 16:
+        table = disk.read(fd, 16 * SUMMARY_SECTIONS, _FIXED.size)
+        if len(table) < 16 * SUMMARY_SECTIONS:
             return None
-        offset, size = _RANGE.unpack(span)
-        if offset + size + 8 > disk.size(fd):
+        # Sections follow one another: a flipped bit in the table must not lead to another one, whole in itself.
+        spans, stop = list(_RANGE.iter_unpack(table)), SUMMARY_FIXED_SIZE
+        for offset, size in spans:
+            if offset != stop:
+                return None
+            stop = offset + size + 8
+            stop += -stop % 8
+        if stop + 8 != disk.size(fd):
             return None
+        offset, size = spans[which]
         data = disk.read(fd, size + 8, offset)
     finally:
         disk.close(fd)
