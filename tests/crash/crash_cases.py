@@ -223,9 +223,11 @@ class Driver:
 
     def truncate(self) -> None:
         assert self.store is not None
-        seq = self.last_seq - self.rng.randrange(min(self.last_seq, 30) + 1)
+        if not self.last_seq:
+            return
+        seq = self.last_seq - self.rng.randrange(1, min(self.last_seq, 30) + 1)
         live = {one: self.live[one] for one in self.live if one <= seq}
-        self.aim(f"truncate {seq}", live, seq, safety=SYNCED if seq < self.last_seq else self.usual)
+        self.aim(f"truncate {seq}", live, seq, safety=SYNCED)
         self.store.truncate(seq)
         self.note()
 

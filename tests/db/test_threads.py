@@ -91,7 +91,6 @@ def test_threads_publish_read_and_delete_at_once(root: Path, kind: str) -> None:
             check(db.stream("S"))
 
 
-@pytest.mark.xfail(reason="kernel/log.pyx: a thread whose bytes are synced already still queues for the io mutex")
 def test_threads_that_publish_at_once_share_their_syncs(root: Path) -> None:
     root.mkdir()
     disk = CrashDisk(root)

@@ -19,9 +19,9 @@ from penstock.errors import (
     WrongLastMsgId,
     WrongLastSequence,
 )
+from penstock.headers import encode, find
 from penstock.stream import rules
 from penstock.stream.config import StreamConfig, check_create, check_update, make_config
-from penstock.headers import encode, find
 from penstock.stream.rules import Verdict, judge
 from penstock.ttl import TTL_NEVER, TTL_NS_MAX, parse_ttl
 

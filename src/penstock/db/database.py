@@ -45,6 +45,8 @@ from penstock.stream.stream import StreamRules, limits_of
 MARKER = "PENSTOCK"
 FORMAT = 1
 MARKER_TEXT = f"penstock store, format {FORMAT}\n"
+DELETED = ".deleted"  # no stream's name has a dot
+OWN_FILES = ("config.", "messages.jsonl", "HEAD", "CHECKPOINT", "TRUNCATE")
 DUPLICATE_WINDOW_NS = 120 * 10**9  # the default, unless max_age is shorter
 _BAD = set(" \t\r\n\f.*>/\\")
 
@@ -102,6 +104,9 @@ class Database:
                 _mark_root(self.path, self.disk)
                 if self.disk.mkdir(self._root):
                     self.disk.sync_folder(self.path)
+                for name in os.listdir(self._root):
+                    if name.endswith(DELETED):
+                        self._clear(os.path.join(self._root, name))
             except BaseException:
                 self.close()
                 raise
@@ -171,20 +176,35 @@ class Database:
         with self._lock:
             stream = self.get_stream(name)
             self._refuse_if_read_only()
-            stream._delete()
+            stream._close()
             del self._streams[name]
             paths = self._paths(name)
             if os.path.isdir(paths.root):
-                for entry in os.listdir(paths.root):
-                    if entry.startswith(("config.", "messages.jsonl")):  # what was set aside of them included
-                        self.disk.unlink(os.path.join(paths.root, entry))
-                left = os.listdir(paths.root)
+                # One rename deletes it; a crash after that leaves only rubbish, which the next open clears.
+                rubbish = f"{paths.root}.{os.urandom(4).hex()}{DELETED}"
+                self.disk.rename(paths.root, rubbish)
+                self.disk.sync_folder(self._root)
+                left = self._clear(rubbish)
                 if left:
                     raise StoreError(
-                        f"{paths.root}: the stream is deleted; files that are not ours remain: {', '.join(left)}"
+                        f"{rubbish}: the stream is deleted; files that are not ours remain: {', '.join(left)}"
                     )
-                self.disk.rmdir(paths.root)
-                self.disk.sync_folder(self._root)
+
+    def _clear(self, root: str) -> list[str]:
+        """Remove what is left of a deleted stream, but for files that are not ours: those."""
+        blocks = os.path.join(root, "blocks")
+        for folder in (blocks, root):
+            for entry in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+                if entry.endswith((".blk", ".sum", ".damaged", ".tmp", ".begun")) or entry.startswith(OWN_FILES):
+                    self.disk.unlink(os.path.join(folder, entry))
+        left = [entry for folder in (blocks, root) if os.path.isdir(folder) for entry in os.listdir(folder)]
+        left = [entry for entry in left if entry != "blocks"]
+        if not left:
+            for folder in (blocks, root):
+                if os.path.isdir(folder):
+                    self.disk.rmdir(folder)
+            self.disk.sync_folder(self._root)
+        return left
 
     def _paths(self, name: str) -> StreamPaths:
         return StreamPaths(os.path.join(self._root, name))

@@ -93,6 +93,7 @@ class Stream:
         self._descriptors_max = max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4, 32)
         self.is_forked = False  # this process is not the one that opened it
         self._listeners: list[Callable[[], None]] = []
+        self._waits_for_disk = isinstance(rules.store, FileStore) and rules.store.durability == "disk"
 
     # What it is.
 
@@ -147,11 +148,16 @@ class Stream:
                 self._check()
             refused, duplicates = rules.take(batch)
             token = core.begin_commit()
-        answer = core.wait()
-        with self._lock:
-            core.end_commit(token, answer)
-            rules.store.after_commit()
-        self._tell()
+            if not self._waits_for_disk:
+                core.end_commit(token, core.wait())
+                rules.store.after_commit()
+        if self._waits_for_disk:
+            answer = core.wait()  # others append meanwhile, and share the next sync
+            with self._lock:
+                core.end_commit(token, answer)
+                rules.store.after_commit()
+        if self._listeners:
+            self._tell()
         if not refused and not duplicates:
             return None
         acks = Acks(rules.config.name, batch, duplicates)

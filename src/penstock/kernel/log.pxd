@@ -62,6 +62,7 @@ cdef class Log:
     cdef const char* fail_op
     cdef char* fail_path
     cdef bint is_queued
+    cdef bint is_flushing
     cdef bint is_ahead                     # only a write is wanted yet
     cdef bint is_asked_again
     cdef bint is_busy

@@ -207,9 +207,24 @@ cdef class Log:
     cdef int flush(self, bint sync) noexcept nogil:
         """Write, and sync, all that is submitted. 0, or -errno once anything failed."""
         cdef int answer
+        cdef uint64_t target
+        pthread_mutex_lock(self.lock)
+        target = self.submitted
+        while self.is_flushing and not self.fail_errno and (self.synced if sync else self.written) < target:
+            # Somebody commits: what we submitted meanwhile goes with the next one, whoever makes it.
+            pthread_cond_wait(self.moved, self.lock)
+        if not self.fail_errno and (self.synced if sync else self.written) >= target:
+            pthread_mutex_unlock(self.lock)
+            return 0
+        self.is_flushing = True
+        pthread_mutex_unlock(self.lock)
         pthread_mutex_lock(self.io)
         answer = self.flush_locked(sync)
         pthread_mutex_unlock(self.io)
+        pthread_mutex_lock(self.lock)
+        self.is_flushing = False
+        pthread_cond_broadcast(self.moved)
+        pthread_mutex_unlock(self.lock)
         return answer
 
     cdef int flush_locked(self, bint sync) noexcept nogil:
@@ -707,6 +722,8 @@ cdef class Committer:
 
     cdef void halt(self) noexcept nogil:
         cdef int n
+        if self.thread_count == 0:
+            return                         # none was started, or they are a parent's, from before a fork
         pthread_mutex_lock(self.lock)
         self.is_stopping = True
         pthread_cond_broadcast(self.wake)

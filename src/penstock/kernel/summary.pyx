@@ -52,8 +52,12 @@ def place_block(Core core, block_id, path, first_seq, base_seq, base_time, salt,
     block.is_sealed = True
 
 
-def fill_from_scan(Index index, block_id, BlockScan scan not None, const unsigned char[::1] data not None):
-    """Give a block the rows that a scan found. Returns [(row, seq, time, flags, headers)] of those with a TTL or an id, [erased]."""
+def fill_from_scan(Index index, block_id, BlockScan scan not None, const unsigned char[::1] data not None,
+                   uint32_t origin=0):
+    """Give a block the rows that a scan found in `data`, which stands at byte `origin` of the block.
+
+    Returns [(row, seq, time, flags, headers)] of those with a TTL or an id, and [sequences] of the erased ones.
+    """
     cdef Block* block = _block(index, block_id)
     cdef Py_ssize_t n
     cdef ScanRow* row
@@ -62,7 +66,7 @@ def fill_from_scan(Index index, block_id, BlockScan scan not None, const unsigne
     for n in range(scan.count):
         row = &scan.rows[n]
         number = index.number_of(&data[row.subject], row.subject_size)
-        index.add_row(block, row.seq, row.time, row.offset,
+        index.add_row(block, row.seq, row.time, origin + row.offset,
                       reference_size(row.subject_size, row.headers_size, row.payload_size, False), number)
         if row.flags & FLAG_ERASED:
             erased.append(row.seq)         # it speaks for itself: gone also when its erase record is lost

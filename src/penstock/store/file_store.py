@@ -587,7 +587,7 @@ class FileStore(Store):
             raise WriteFailed("write", self.paths.checkpoint, error.errno or errno.EIO) from error
 
     def _write_state(self) -> None:
-        """Write the checkpoint. It may run ahead of un-synced blocks: an open that finds them shorter does without it."""
+        """Write the checkpoint. It may run ahead of un-synced blocks: an open that finds them shorter does without."""
         index = self.index
         rows = []
         for block in self.query.blocks():

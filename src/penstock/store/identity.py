@@ -74,7 +74,10 @@ def mend_identity(disk: Disk, paths: StreamPaths, identity: Identity) -> None:
     """Make the second copy equal to the first again after damage or a crash between the two writes."""
     data = identity.encode()
     for path in (paths.config, paths.config_copy):
-        if not os.path.exists(path) or disk.read_file(path) != data:
+        found = disk.read_file(path) if os.path.exists(path) else None
+        if found is not None and decode_identity(found, path) is None:
+            disk.rename(path, f"{path}.damaged")
+        if found != data:
             disk.write_file(path, data)
 
 

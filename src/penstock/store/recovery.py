@@ -114,8 +114,8 @@ def recover(
 ) -> tuple[Report, Recovered]:
     """Fill an index from a stream's files, with the checkpoint if it fits. `begin` gives an empty core each time.
 
-    It is handed the headers of the blocks as they come into the index: its arrays may be asked for at once. Sequences in
-    `explained` are not lost when there is no record of them.
+    It is handed the headers of the blocks as they come into the index: its arrays may be asked for at once.
+    Sequences in `explained` are not lost when there is no record of them.
     """
     headers: dict[int, BlockHeader] = {}
     report = Report()
@@ -515,8 +515,8 @@ class Recovery:
                     expiries[seq] = expiry
         times = [kernel_time for kernel_time in kernel.time_bounds(index) if kernel_time is not None]
         is_clean = self.is_stopped and not newly_lost and last_seq == data_last
-        epoch = max([head.epoch if head else 0, checkpoint.epoch if checkpoint else 0, evidence.epoch if evidence else 0]
-                    + [block.header.epoch for block in blocks])  # fmt: skip
+        told = [one.epoch for one in (head, checkpoint, evidence) if one is not None]
+        epoch = max(told + [block.header.epoch for block in blocks], default=0)
         return Recovered(
             head=head,
             checkpoint=checkpoint,

@@ -131,12 +131,12 @@ class Snapshot(Store):
         path = self.block_path(head.block_id)
         fd = self.disk.open(path)
         try:
-            data = bytes(old.offset) + self.disk.read(fd, head.offset - old.offset, old.offset)
+            data = self.disk.read(fd, head.offset - old.offset, old.offset)
         finally:
             self.disk.close(fd)
         scan = scan_block(
             data,
-            min(old.offset, len(data)),
+            0,
             len(data),
             base_seq=header.base_seq,
             base_time=header.base_time,
@@ -144,11 +144,11 @@ class Snapshot(Store):
             seq_min=header.first_seq,
         )
         counted = kernel.row_count(index, head.block_id)
-        kernel.fill_from_scan(index, head.block_id, scan, data)
-        kernel.set_size(self.core, head.block_id, len(data))
+        kernel.fill_from_scan(index, head.block_id, scan, data, old.offset)
+        kernel.set_size(self.core, head.block_id, old.offset + len(data))
         kernel.count_rest(index, head.block_id, counted, *kernel.dead_and_live(index, head.block_id, counted))
         controls = b"".join(data[at : at + size] for at, size in scan.control_spans())
-        block = BlockOnDisk(path, header, len(data), controls=controls)
+        block = BlockOnDisk(path, header, old.offset + len(data), controls=controls)
         floor, gone, _ = apply_controls([block], self.skips, self.lost, index, index.floor)
         last_seq = max(head.committed_seq, index.last_seq)
         kernel.set_ends(index, index.floor, last_seq)
