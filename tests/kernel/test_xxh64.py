@@ -43,3 +43,11 @@ def test_a_large_buffer_agrees_with_the_package_at_any_alignment() -> None:
 def test_a_seed_that_is_no_u64_is_refused(seed: int) -> None:
     with pytest.raises(OverflowError):
         compiled.xxh64_of(b"a", seed)
+
+
+@given(st.binary(max_size=300))
+def test_an_id_is_remembered_by_two_hashes(msg_id: bytes) -> None:
+    wanted = xxhash.xxh64_intdigest(msg_id, 0).to_bytes(8, "little") + xxhash.xxh64_intdigest(msg_id, 1).to_bytes(
+        8, "little"
+    )
+    assert compiled.hash_id(msg_id) == reference.hash_id(msg_id) == wanted

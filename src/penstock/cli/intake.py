@@ -20,9 +20,9 @@ from penstock.errors import PenstockError
 from penstock.headers import find
 from penstock.kernel.batch import Batch
 from penstock.kernel.subject import Filters, explain_subject
+from penstock.kernel.xxh64 import hash_id
 from penstock.store.base import NEVER
 from penstock.store.file_store import FileStore
-from penstock.store.recovery import hash_id
 from penstock.ttl import TTL_NEVER, parse_ttl
 
 if TYPE_CHECKING:

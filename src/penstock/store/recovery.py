@@ -24,7 +24,7 @@ from penstock.kernel.disk import Disk
 from penstock.kernel.index import Index
 from penstock.kernel.record import decode
 from penstock.kernel.seq_set import SeqSet
-from penstock.kernel.xxh64 import xxh64_of
+from penstock.kernel.xxh64 import hash_id
 from penstock.store.checkpoint import Checkpoint, decode_checkpoint
 from penstock.store.head import Head, decode_head
 from penstock.store.layout import BlockHeader, StreamPaths, boot_id, decode_front, parse_block_name
@@ -83,11 +83,6 @@ class Recovered:
     set_aside: list[str]
     empty: list[str]
     leftovers: list[str]
-
-
-def hash_id(msg_id: bytes) -> bytes:
-    """The 16 bytes by which a message id is remembered."""
-    return xxh64_of(msg_id).to_bytes(8, "little") + xxh64_of(msg_id, 1).to_bytes(8, "little")
 
 
 def read_marks(

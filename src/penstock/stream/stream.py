@@ -25,10 +25,10 @@ from penstock.errors import (
 from penstock.headers import find
 from penstock.kernel.batch import Batch
 from penstock.kernel.constants import REASONS
+from penstock.kernel.xxh64 import hash_id
 from penstock.store.base import NEVER, Store
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
-from penstock.store.recovery import hash_id
 from penstock.stream.config import StreamConfig, block_size
 from penstock.stream.dedupe import DedupeWindow
 from penstock.stream.rules import judge

@@ -51,3 +51,8 @@ def xxh64_of(data: bytes, seed: int = 0) -> int:
     h = (h ^ (h >> 33)) * P2 & MASK
     h = (h ^ (h >> 29)) * P3 & MASK
     return h ^ (h >> 32)
+
+
+def hash_id(msg_id: bytes) -> bytes:
+    """The 16 bytes by which a message id is remembered."""
+    return xxh64_of(msg_id).to_bytes(8, "little") + xxh64_of(msg_id, 1).to_bytes(8, "little")
