@@ -33,8 +33,8 @@ from penstock.testing import CrashDisk, CrashImage, crash_images
 pytestmark = pytest.mark.campaign
 CASES = [(name, durability) for name in SCENARIOS for durability in DURABILITIES]
 STATES = campaign_size(1_000)
-PER_CASE = -(-STATES * 4 // 5 // len(CASES))
 TWICE_PER_CASE = max(1, STATES // 5 // 4 // len(CASES))  # images whose recovery is cut again, four times each
+PER_CASE = max(1, -(-STATES // len(CASES)) - 4 * TWICE_PER_CASE)
 
 
 def record(room: Path, name: str, durability: str, seed: int) -> tuple[Driver, CrashDisk]:
