@@ -1292,3 +1292,24 @@ def test_a_file_store_can_be_deleted(tmp_path: Path) -> None:
     store = bench.open()
     assert ends(store) == (0, 1, 0)
     bench.close()
+
+
+def test_an_erase_that_was_cut_short_is_finished_by_the_next_open(tmp_path: Path) -> None:
+    """Its record was on disk and its bytes were not overwritten: the payload once stayed for good."""
+    bench = Bench("file", tmp_path, "disk")
+    store = bench.open()
+    assert isinstance(store, FileStore)
+    put(store, "a", "b")
+    secret = b"a secret that nobody may read"
+    store.store("s", secret, b"NATS/1.0\r\nKey: hidden\r\n\r\n")
+    put(store, "c")
+    assert store.core.delete(3, 0, bench.clock.now_ns())
+    store.core.log_erase(3, bench.clock.now_ns())
+    store.commit()
+    store.abandon()
+    assert any(secret in path.read_bytes() for path in bench.root.rglob("*.blk"))
+    store = bench.open()
+    for path in (path for path in bench.root.rglob("*") if path.is_file()):
+        assert secret not in path.read_bytes() and b"hidden" not in path.read_bytes(), path
+    assert live(store) == [1, 2, 4]
+    bench.close()

@@ -25,7 +25,7 @@ from penstock.kernel.message import Message
 from penstock.kernel.reader import Reader
 from penstock.kernel.subject import Filters
 from penstock.kernel.summary import idle_descriptors
-from penstock.store.base import Store
+from penstock.store.base import NEVER, Store
 from penstock.store.file_store import FileStore
 from penstock.store.head import Head
 from penstock.store.identity import Identity
@@ -178,13 +178,17 @@ class Stream:
         """The message with a sequence; EndOfStream, MessageDeleted and MessageNotFound tell why there is none."""
         if self._is_beside:
             return self._fresh(lambda store: store.load(seq))
+        store = self._rules.store
         with self._lock:
-            store = self._rules.store
-            if store.core.is_closed or self.is_forked:
-                self._check()
             self._looks += 1
             if not self._looks % LOOKS:
+                self._check()
                 idle_descriptors(store.core, self._descriptors_max)
+            if store.next_due == NEVER:  # nothing can have expired: the short way
+                found = store.core.load(seq)
+                if type(found) is Message:
+                    return found
+            self._check()
             return store.load(seq)
 
     def last(self, subject: str = ">") -> Message | None:

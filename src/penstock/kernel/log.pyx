@@ -234,6 +234,7 @@ cdef class Log:
         cdef uint64_t one = 1
         cdef int64_t answer
         cdef bint is_new_entry = False
+        cdef bint is_ahead = not sync and self.durability == DURABLE_DISK
         if self.fail_errno:
             return -self.fail_errno
         pthread_mutex_lock(self.lock)
@@ -268,6 +269,8 @@ cdef class Log:
                 answer = self.disk.pwrite(file.fd, file.image + file.written, stop - file.written, file.written)
                 if answer < 0:
                     return self.fail(<int>answer, "write", file.path)
+                if is_ahead:
+                    self.disk.start_writeback(file.fd, file.written, stop - file.written)
                 file.written = stop
             if file == last:
                 break

@@ -607,7 +607,7 @@ def overwrite(Core core, uint64_t seq, random):
     The message is deleted already. Returns (descriptor, offset, bytes) to be written through the disk, or None when there is no
     record of it.
     """
-    from penstock.kernel.record import decode, encode_message
+    from penstock.kernel.record import RecordError, decode, encode_message
     cdef Py_ssize_t at = core.index.block_of(seq)
     cdef Block* block
     cdef int64_t row
@@ -627,7 +627,12 @@ def overwrite(Core core, uint64_t seq, random):
     found = core.bytes_at(block, start, stop)
     raw = found[:stop - start]
     bases = {"base_seq": block.base.seq, "base_time": block.base.time, "salt": block.base.salt}
-    old = decode(raw, 0, **bases)
+    try:
+        old = decode(raw, 0, **bases)
+    except RecordError:
+        return None                        # damaged: what is left of it is not to be read either
+    if old["erased"]:
+        return None
     headers = old["headers"]
     new = encode_message(
         old["seq"], old["time"], old["subject"], None if headers is None else random(len(headers)),

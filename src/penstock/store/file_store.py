@@ -141,6 +141,7 @@ class FileStore(Store):
             block.header.block_id: block.subject_filter for block in found.blocks if block.subject_filter
         }
         self.marks: list[Mark] = []
+        self.unerased: set[int] = set()  # deleted by an erase that has not overwritten their bytes yet
         self.retiring: list[tuple[int, list[int]]] = []
         self.unlinking: list[str] = []  # files of removed blocks, in the order in which they must go
         self.uncut: list[tuple[str, int]] = []  # files that still hold what was rolled back; size 0: all of it
@@ -182,6 +183,10 @@ class FileStore(Store):
             self._finish_cut(cut, now)
         if not found.blocks and limits.first_seq > 1 and self.index.last_seq == 0:
             self.compact(limits.first_seq)
+        for seq in found.erased:
+            # Cut short between its record and its bytes: finish it.
+            self.unerased.add(seq)
+            self._try(lambda seq=seq: self._overwrite(seq))
         self.core.log.publish_head(*kernel.last_position(self.core), False)
         self.enforce_limits()
         if self.index.emptied:
@@ -555,11 +560,19 @@ class FileStore(Store):
             return False
         self.expire_if_due()
         now = self.clock.now_ns()
-        if not self.core.delete(seq, USER, now):
+        if self.core.delete(seq, USER, now):
+            self.core.log_erase(seq, now)
+            self.core.commit()
+            self.unerased.add(seq)
+        elif seq not in self.unerased:
             return False
-        self.core.log_erase(seq, now)
-        self.core.commit()
         self.sync()
+        self._overwrite(seq)
+        self.after_commit()  # not before: a block that goes may come back after a power cut, with what it said
+        return True
+
+    def _overwrite(self, seq: int) -> None:
+        """The second half of an erase; may be repeated."""
         try:
             found = kernel.overwrite(self.core, seq, os.urandom)
             if found is not None:
@@ -569,8 +582,7 @@ class FileStore(Store):
                 self.disk.sync(fd)
         except OSError as error:
             raise WriteFailed("erase", self.paths.blocks, error.errno or errno.EIO) from error
-        self.after_commit()  # not before: a block that goes may come back after a power cut, with what it said
-        return True
+        self.unerased.discard(seq)
 
     # Checkpoint and stop.
 

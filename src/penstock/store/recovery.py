@@ -80,6 +80,7 @@ class Recovered:
     lost: SeqSet
     newly_lost: SeqSet
     expiries: list[tuple[int, int]]
+    erased: list[int]  # whose bytes may not have been overwritten yet
     set_aside: list[str]
     empty: list[str]
     leftovers: list[str]
@@ -485,7 +486,7 @@ class Recovery:
             skips.add_range(start, stop - 1)
         for start, stop in checkpoint.lost if checkpoint else ():
             lost.add_range(start, stop - 1)
-        floor, gone, _ = apply_controls(blocks, skips, lost, index, floor)
+        floor, gone, erased = apply_controls(blocks, skips, lost, index, floor)
         ends = kernel.block_ends(index)
         for _, _, block_last in ends:
             last_seq = max(last_seq, block_last)
@@ -526,6 +527,7 @@ class Recovery:
             lost=lost,
             newly_lost=newly_lost,
             expiries=sorted(expiries.items()),
+            erased=erased,
             set_aside=self.set_aside,
             empty=self.empty,
             leftovers=self.leftovers,
@@ -580,12 +582,12 @@ class Recovery:
 
 def apply_controls(
     blocks: list[BlockOnDisk], skips: SeqSet, lost: SeqSet, index: Index, floor: int
-) -> tuple[int, SeqSet, int]:
-    """What the blocks' control records say: (floor, deleted sequences, last sequence); adds to `skips` and `lost`.
+) -> tuple[int, SeqSet, list[int]]:
+    """What the blocks' control records say: (floor, deleted sequences, those to be erased); adds to `skips` and `lost`.
 
     They only ever take away, so their order does not matter.
     """
-    gone, last_seq = SeqSet(), 0
+    gone, erased = SeqSet(), []
     for block in blocks:
         for seq in block.erased:
             gone.add(seq)
@@ -610,13 +612,13 @@ def apply_controls(
                         skips.add_range(start, stop - 1)
             elif kind == ERASE:
                 gone.add(value)
+                erased.append(value)
                 low, high = min(low, value), max(high, value)
             elif kind == FLOOR:
                 floor = max(floor, value)
                 low, high = 0, max(high, value - 1)
         kernel.set_bounds(index, block.header.block_id, block_last, low, high)
-        last_seq = max(last_seq, block_last)
-    return floor, gone, last_seq
+    return floor, gone, erased
 
 
 def marks_of(index: Index, summary: Summary) -> list[tuple[int, int, bytes | None, int]]:
