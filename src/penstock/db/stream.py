@@ -4,7 +4,6 @@ works."""
 from __future__ import annotations
 
 import os
-import resource
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,6 @@ from penstock.kernel.batch import Batch
 from penstock.kernel.message import Message
 from penstock.kernel.reader import Reader
 from penstock.kernel.subject import Filters
-from penstock.kernel.summary import idle_descriptors
 from penstock.store.base import NEVER, Store
 from penstock.store.file_store import FileStore
 from penstock.store.head import Head
@@ -49,7 +47,6 @@ When = datetime | str | int | None
 T = TypeVar("T")
 
 CHUNK_MAX = 256  # messages read under one hold of the lock
-LOOKS = 64  # single looks between two counts of open files
 POLL_S = 0.01  # how often a reader in another process looks at HEAD
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -88,9 +85,6 @@ class Stream:
         self._rules = rules
         self._lock = threading.RLock()
         self._is_beside = isinstance(rules.store, Snapshot)
-        self._looks = 0
-        # A block that is read stays open for the next read; many of them must not use up what the process may have.
-        self._descriptors_max = max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4, 32)
         self.is_forked = False  # this process is not the one that opened it
         self._listeners: list[Callable[[], None]] = []
         self._waits_for_disk = isinstance(rules.store, FileStore) and rules.store.durability == "disk"
@@ -180,10 +174,6 @@ class Stream:
             return self._fresh(lambda store: store.load(seq))
         store = self._rules.store
         with self._lock:
-            self._looks += 1
-            if not self._looks % LOOKS:
-                self._check()
-                idle_descriptors(store.core, self._descriptors_max)
             if store.next_due == NEVER:  # nothing can have expired: the short way
                 found = store.core.load(seq)
                 if type(found) is Message:
@@ -201,9 +191,6 @@ class Stream:
         with self._lock:
             self._check()
             store = self._rules.store
-            self._looks += 1
-            if self._looks % LOOKS == 0:
-                idle_descriptors(store.core, self._descriptors_max)
             if not isinstance(store, Snapshot):
                 return look(store)
             store.refresh()
@@ -317,7 +304,6 @@ class Stream:
                     # Ask again, also for those taken before it.
                     reader = Reader(store.core, reader.filters, start, reader.stop_seq)
                     continue
-                idle_descriptors(self._rules.store.core, self._descriptors_max)
             yield from found
             if len(found) < size:
                 return

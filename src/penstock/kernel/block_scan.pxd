@@ -33,6 +33,7 @@ cdef class BlockScan:
     cdef readonly Py_ssize_t stop          # where the last whole record ends
     cdef readonly Py_ssize_t torn          # bytes after it that are no record
     cdef readonly bint is_newer
+    cdef uint8_t flags                     # of all messages, joined
     cdef readonly uint64_t last_checksum
     cdef int walk(self, const uint8_t* block, Py_ssize_t start, Py_ssize_t stop, const Base* base,
                   uint64_t seq_min, uint64_t seq_stop) noexcept nogil

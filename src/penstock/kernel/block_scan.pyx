@@ -98,6 +98,7 @@ cdef class BlockScan:
                     row.headers_size = record.headers_size
                     row.payload_size = record.payload_size
                     row.flags = record.flags
+                    self.flags |= record.flags
                     self.count += 1
                     seq_min = record.seq + 1
                 else:

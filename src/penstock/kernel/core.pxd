@@ -14,6 +14,7 @@ cdef class Core:
     cdef Matcher accepts                   # the stream's subjects
     cdef Block* active                     # NULL: the next append begins a block
     cdef BlockFile* file
+    cdef uint32_t ahead[32]                # subject numbers of the next messages of a batch
     cdef list spans                        # (offset, size) of the active block's control records
     cdef uint64_t block_size
     cdef int64_t max_msgs
@@ -28,8 +29,10 @@ cdef class Core:
     cdef Py_ssize_t scratch_size
     cdef readonly uint64_t sealed_count
     cdef public bint is_closed
+    cdef public uint32_t open_max          # block files that may be open to be read
 
     cdef int check(self) except -1
+    cdef void fetch_ahead(self, Batch batch, Py_ssize_t n, Py_ssize_t stop) noexcept
     cdef int store_one(self, Incoming* item, int64_t now) except -1
     cdef uint8_t* room(self, uint64_t seq, int64_t time, uint64_t size) except NULL
     cdef int roll(self, uint64_t first_seq, int64_t time, uint64_t size) except -1

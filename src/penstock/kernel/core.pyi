@@ -15,6 +15,7 @@ class Core:
     """The log and the index of one stream."""
 
     is_closed: bool
+    open_max: int
 
     def __init__(self, store: object, index: Index, log: Log) -> None: ...
     @property

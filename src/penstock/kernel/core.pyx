@@ -4,6 +4,7 @@ Appending and committing are separate. An append changes the index at once and p
 others stop at the committed sequence; a commit that fails is rolled back, so that nothing unsaved is ever acknowledged.
 """
 import os
+import resource
 
 from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.string cimport memcpy, memset
@@ -35,7 +36,11 @@ cdef extern from "sys/random.h" nogil:
 cdef enum:
     WRITE_AHEAD = 524288
     WIDE = 4096                            # subjects above which a look-up waits for memory
-    LOOK_AHEAD = 8
+    LOOK_AHEAD = 6
+    AHEAD_MASK = 31
+
+cdef extern from *:
+    void prefetch "__builtin_prefetch"(const void* at) noexcept nogil
 
 cdef uint64_t SEQ_MAX = 0x7FFFFFFFFFFFFFFFULL
 cdef uint64_t _forks = 0
@@ -71,6 +76,8 @@ cdef class Core:
         self.accepts = Matcher(Filters([]))
         self.spans = []
         self.block_size = 8 << 20
+        # A quarter of what the process may open.
+        self.open_max = min(1024, max(32, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
         self.max_msgs = self.max_bytes = self.max_per_subject = self.max_msg_size = -1
 
     def __dealloc__(self):
@@ -109,9 +116,8 @@ cdef class Core:
         self.accepts.fit(self.index)
         try:
             for n in range(start, stop):
-                if is_wide and n + LOOK_AHEAD < stop:
-                    self.index.tree.hint(batch.items[n + LOOK_AHEAD].subject, batch.items[n + LOOK_AHEAD].subject_size,
-                                         NO_NUMBER)
+                if is_wide:
+                    self.fetch_ahead(batch, n, stop)
                 if self.store_one(&batch.items[n], now) == STATUS_OK:
                     taken += 1
                 if self.log.durability == DURABLE_DISK and self.log.appended - self.log.submitted >= WRITE_AHEAD:
@@ -127,6 +133,40 @@ cdef class Core:
             self.store.undo_failed(error)
             raise
         return taken
+
+    cdef void fetch_ahead(self, Batch batch, Py_ssize_t n, Py_ssize_t stop) noexcept:
+        """With many subjects every look-up waits for memory: ask for it some messages before it is needed."""
+        cdef Index index = self.index
+        cdef Incoming* item
+        cdef uint32_t number
+        cdef uint64_t seq
+        cdef Py_ssize_t at
+        cdef Block* block
+        if n + 3 * LOOK_AHEAD < stop:
+            item = &batch.items[n + 3 * LOOK_AHEAD]
+            index.tree.hint(item.subject, item.subject_size, NO_NUMBER)
+        if n + 2 * LOOK_AHEAD < stop:
+            item = &batch.items[n + 2 * LOOK_AHEAD]
+            number = index.tree.find(item.subject, item.subject_size)
+            if number != NO_NUMBER:
+                prefetch(&index.stats[number])
+            self.ahead[(n + 2 * LOOK_AHEAD) & AHEAD_MASK] = number
+        if n + LOOK_AHEAD < stop and self.max_per_subject == 1 and n >= LOOK_AHEAD:
+            # What this message will replace: its row in an older block.
+            number = self.ahead[(n + LOOK_AHEAD) & AHEAD_MASK]
+            if number != NO_NUMBER and number < index.number_capacity and index.stats[number].total:
+                seq = index.stats[number].last & 0x7FFFFFFFFFFFFFFFULL
+                at = index.block_of(seq)
+                if at >= 0 and index.blocks[at].is_dense and seq >= index.blocks[at].seq_base:
+                    block = index.blocks[at]
+                    seq -= block.seq_base
+                    if seq < block.count:
+                        if block.arrays[SECTION_SUBJECTS] != NULL:
+                            prefetch(&block.arrays[SECTION_SUBJECTS][seq])
+                        if block.arrays[SECTION_SIZES] != NULL:
+                            prefetch(&block.arrays[SECTION_SIZES][seq])
+                        if block.dead != NULL:
+                            prefetch(&block.dead[seq >> 6])
 
     cdef int store_one(self, Incoming* item, int64_t now) except -1:
         """Append one message: its status."""
@@ -732,6 +772,8 @@ cdef class Core:
             if self.scratch == NULL:
                 self.scratch_size = 0
                 raise MemoryError
+        if file.fd < 0 and self.log.opened >= self.open_max:
+            self.store.close_idle()
         fd = self.log.open_for_read(file)
         if fd < 0:
             raise OSError(-fd, os.strerror(-fd), os.fsdecode(file.path))

@@ -69,6 +69,7 @@ cdef class Log:
     cdef bint needs_rewrite                # a sync failed: what it covered is written again before the next one
     cdef int64_t dirty_since               # monotonic ns of the first byte not yet synced, 0 when clean
     cdef Committer committer
+    cdef uint32_t opened                   # files opened to be read, since idle ones were closed
     cdef int notify_fd                     # an eventfd that is told of every commit, -1: none
     cdef int head_fd
     cdef uint8_t* head_map

@@ -162,6 +162,7 @@ cdef class Log:
             if fd < 0:
                 return fd
             file.fd = fd
+            self.opened += 1
         return file.fd
 
     # Commit: any thread's part.

@@ -105,6 +105,8 @@ cdef class Reader:
                 if self.window == NULL:
                     raise MemoryError
             if self.window_block != block.id or start < self.window_start or stop > self.window_stop:
+                if block.file.fd < 0 and self.core.log.opened >= self.core.open_max:
+                    self.core.store.close_idle()
                 fd = self.core.log.open_for_read(block.file)
                 if fd < 0:
                     raise OSError(-fd, os.strerror(-fd), os.fsdecode(block.file.path))

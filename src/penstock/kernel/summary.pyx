@@ -79,6 +79,8 @@ def marked_rows(BlockScan scan not None, const unsigned char[::1] data not None)
     cdef Py_ssize_t n
     cdef ScanRow* row
     found = []
+    if not scan.flags & (FLAG_TTL | FLAG_MSG_ID):
+        return found
     for n in range(scan.count):
         row = &scan.rows[n]
         if row.flags & (FLAG_TTL | FLAG_MSG_ID) and not row.flags & FLAG_ERASED:
@@ -668,6 +670,7 @@ def idle_descriptors(Core core, Py_ssize_t most):
                 core.log.disk.close_file(block.file.fd)
                 block.file.fd = -1
         at -= 1
+    core.log.opened = <uint32_t>min(open_count, most)
 
 
 def cut_rows(Core core, uint64_t seq):

@@ -33,6 +33,7 @@ from penstock.store.recovery import Recovered, Recovery, marks_of, read_marks, r
 from penstock.store.summary import CONTROLS, decode_summary, encode_summary, read_section
 
 DURABILITIES = ("disk", "os", "lazy")
+SUBJECT_WEIGHT = 45  # bytes of a subject in a checkpoint, about
 CHECKPOINT_AFTER = 16 << 20  # bytes of summaries: a second of an open without one reads a gigabyte of them
 Mark = tuple[int, int, bytes | None, int]  # seq, time, hash of the message id, expiry
 
@@ -587,7 +588,9 @@ class FileStore(Store):
     # Checkpoint and stop.
 
     def _checkpoint_if_due(self) -> None:
-        if self.summary_bytes > max(self.checkpoint_bytes, CHECKPOINT_AFTER):
+        # What the next one would weigh, by its subjects: writing it costs more than reading as many summaries does.
+        weight = max(self.checkpoint_bytes, self.index.name_count * SUBJECT_WEIGHT)
+        if self.summary_bytes > max(2 * weight, CHECKPOINT_AFTER):
             self._try(self._write_state)
 
     def write_checkpoint(self) -> None:
