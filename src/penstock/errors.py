@@ -7,7 +7,7 @@
   ReadError          a read found no message: past the end, deleted, never there
   PublishRefused     some messages of a batch were refused; it holds the acks of the others
 
-The list of JetStream's errors is shared/reference/jetstream-errors.json; here are those that a stream and its publish
+JetStream has many more errors; here are those that a stream and its publish
 path can raise.
 """
 

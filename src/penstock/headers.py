@@ -1,6 +1,6 @@
 """The header block of a message: `NATS/1.0` CRLF, then `Key: Value` CRLF for each header, then CRLF.
 
-Rules: shared/reference/jetstream-api.md, 1.1. Keys keep their case and are compared with it; keys may repeat; leading
+Rules: the NATS protocol. Keys keep their case and are compared with it; keys may repeat; leading
 blanks of a value are skipped. What we write is strict; what we read may be anything, and never raises. Bytes that are
 not UTF-8 survive as surrogates (`surrogateescape`).
 """

@@ -39,7 +39,7 @@ API_ERRORS = [
     if isinstance(kind, type) and issubclass(kind, ApiError) and kind is not ApiError
 ]
 
-# code, err_code and text as shared/reference/jetstream-errors.json has them, for errors whose text is fixed there.
+# code, err_code and text as nats-server 2.15 has them, for errors whose text is fixed there.
 REFERENCE = {
     10003: (400, "bad request"),
     10037: (404, "no message found"),

@@ -1,6 +1,6 @@
 """The columns of a stream as a table: names, order and types, the same for Arrow and for Spark.
 
-Spark compares types exactly (shared/reference/spark.md, 2): string and not large_string, microseconds in UTC, and the
+Spark compares types exactly (PySpark 4.3): string and not large_string, microseconds in UTC, and the
 inner field of a list is called `element`. `ts_ns` stands beside `ts` because a timestamp there has no nanoseconds.
 """
 

@@ -1,6 +1,6 @@
 """The configuration of a stream under JetStream's names, and the rules it must keep.
 
-Rules: shared/reference/jetstream-api.md, section 3; codes and texts are those of nats-server 2.15.1, recorded in
+Rules: the JetStream API of nats-server 2.15; codes and texts are those of nats-server 2.15.1, recorded in
 tests/stream/parity_cases.json. JSON in and out is in `config_json.py`. What JetStream has and this version of Penstock
 does not is refused by name (`FeatureMissing`), never taken and ignored.
 """

@@ -1,6 +1,6 @@
 """Stream configurations as JSON: what the API takes and answers, and what the store keeps.
 
-Rules: shared/reference/jetstream-api.md, sections 0 and 3. Reading is as strict as nats-server: an unknown field or one
+Rules: the JetStream API of nats-server 2.15. Reading is as strict as nats-server: an unknown field or one
 of another type is 400/10025 with the text of Go's decoder; field names match in any case, the last of a repeated field
 counts, null leaves the default. Writing follows the order and the omissions of the reference's struct.
 """

@@ -1,6 +1,6 @@
 """The message ids that a stream has seen within its duplicate window.
 
-Rules: shared/reference/jetstream-api.md, 4.3 (`Nats-Msg-Id`) and `duplicate_window` in section 3. Ids come as 16-byte
+Rules: JetStream's `Nats-Msg-Id` and `duplicate_window`. Ids come as 16-byte
 hashes. Time comes in as an argument.
 """
 

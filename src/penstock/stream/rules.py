@@ -1,6 +1,6 @@
 """The order of checks for one published message: what its headers ask for, and the first rule it breaks.
 
-Rules: shared/reference/jetstream-api.md, 4.2 and 4.3, with the order that nats-server 2.15.1 shows: sizes are judged
+Rules: those of JetStream, in the order that nats-server 2.15.1 shows: sizes are judged
 before headers, which section 4.2 (read from an earlier source) has the other way round. Recorded in
 tests/stream/parity_cases.json, every two faults at once included. Pure: the stream is seen through a `PublishView`.
 """
