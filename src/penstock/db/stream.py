@@ -84,6 +84,7 @@ class Stream:
         self.identity = identity
         self._rules = rules
         self._lock = threading.RLock()
+        self._store = rules.store
         self._is_beside = isinstance(rules.store, Snapshot)
         self.is_forked = False  # this process is not the one that opened it
         self._listeners: list[Callable[[], None]] = []
@@ -170,16 +171,13 @@ class Stream:
 
     def get(self, seq: int) -> Message:
         """The message with a sequence; EndOfStream, MessageDeleted and MessageNotFound tell why there is none."""
-        if self._is_beside:
-            return self._fresh(lambda store: store.load(seq))
-        store = self._rules.store
-        with self._lock:
-            if store.next_due == NEVER:  # nothing can have expired: the short way
+        store = self._store
+        if store.next_due == NEVER and not self._is_beside:  # nothing can have expired: the short way
+            with self._lock:
                 found = store.core.load(seq)
-                if type(found) is Message:
-                    return found
-            self._check()
-            return store.load(seq)
+            if type(found) is Message:
+                return found
+        return self._fresh(lambda store: store.load(seq))
 
     def last(self, subject: str = ">") -> Message | None:
         """The newest message of a subject or filter; None when there is none."""
