@@ -94,7 +94,12 @@ class Snapshot(Store):
                 if tries == TRIES_MAX - 1:
                     raise
                 continue  # the writer removed a block meanwhile
-            break
+            if limit is None or limit[0] in self.headers:
+                break
+            now = self.read_head()
+            if now is None or head is None or now.counter == head.counter:
+                break  # HEAD's block is gone for good; recovery has told what that costs
+            # The writer went on and removed HEAD's own block: what we have is older than what is left.
         self.report, self.head = report, head
         core = self.core
         self.filters = {block.header.block_id: block.subject_filter for block in found.blocks if block.subject_filter}
