@@ -34,7 +34,6 @@ cdef extern from "sys/random.h" nogil:
     ssize_t getrandom(void* buffer, size_t size, unsigned int flags)
 
 cdef enum:
-    WRITE_AHEAD = 524288
     WIDE = 4096                            # subjects above which a look-up waits for memory
     LOOK_AHEAD = 6
     AHEAD_MASK = 31
@@ -120,11 +119,6 @@ cdef class Core:
                     self.fetch_ahead(batch, n, stop)
                 if self.store_one(&batch.items[n], now) == STATUS_OK:
                     taken += 1
-                if self.log.durability == DURABLE_DISK and self.log.appended - self.log.submitted >= WRITE_AHEAD:
-                    # A large batch: a commit thread writes its first part while we make the rest.
-                    self.log.submit()
-                    self.log.is_ahead = True
-                    self.log.committer.ask(self.log)
             if start == stop:
                 self.enforce()             # the limits themselves have changed
             if self.index.change_stop != self.index.change_start:
@@ -664,7 +658,6 @@ cdef class Core:
             return log.appended
         log.submit()
         if log.durability == DURABLE_DISK or log.appended - log.written > 65536:
-            log.is_ahead = False
             log.committer.ask(log)
         elif log.durability == DURABLE_OS:
             log.flush(False)

@@ -14,13 +14,6 @@ cdef extern from "fcntl.h" nogil:
     int c_open "open"(const char* path, int flags, ...)
     int O_RDONLY, O_RDWR, O_CREAT, O_EXCL, O_TRUNC, O_CLOEXEC, O_DIRECTORY
 
-cdef extern from *:
-    """
-    #include <fcntl.h>
-    """
-    int c_sync_file_range "sync_file_range"(int fd, long offset, long size, unsigned int flags) nogil
-    unsigned int SYNC_FILE_RANGE_WRITE
-
 cdef extern from "unistd.h" nogil:
     int c_close "close"(int fd)
     ssize_t c_pread "pread"(int fd, void* buf, size_t count, long offset)
@@ -88,10 +81,6 @@ cdef class Disk:
 
     cdef int sync_file(self, int fd) noexcept nogil:
         return 0 if c_fdatasync(fd) == 0 else -errno
-
-    cdef void start_writeback(self, int fd, int64_t offset, int64_t size) noexcept nogil:
-        """A hint: let these bytes begin their way to the disk. It promises nothing."""
-        c_sync_file_range(fd, offset, size, SYNC_FILE_RANGE_WRITE)
 
     cdef int sync_dir(self, const char* path) noexcept nogil:
         cdef int fd = c_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)

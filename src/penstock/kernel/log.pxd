@@ -63,7 +63,6 @@ cdef class Log:
     cdef char* fail_path
     cdef bint is_queued
     cdef bint is_flushing
-    cdef bint is_ahead                     # only a write is wanted yet
     cdef bint is_asked_again
     cdef bint is_busy
     cdef bint needs_rewrite                # a sync failed: what it covered is written again before the next one

@@ -235,7 +235,6 @@ cdef class Log:
         cdef uint64_t one = 1
         cdef int64_t answer
         cdef bint is_new_entry = False
-        cdef bint is_ahead = not sync and self.durability == DURABLE_DISK
         if self.fail_errno:
             return -self.fail_errno
         pthread_mutex_lock(self.lock)
@@ -270,8 +269,6 @@ cdef class Log:
                 answer = self.disk.pwrite(file.fd, file.image + file.written, stop - file.written, file.written)
                 if answer < 0:
                     return self.fail(<int>answer, "write", file.path)
-                if is_ahead:
-                    self.disk.start_writeback(file.fd, file.written, stop - file.written)
                 file.written = stop
             if file == last:
                 break
@@ -563,10 +560,7 @@ cdef int64_t _due(Log log) noexcept nogil:
 
 cdef void _work(Log log, bint is_asked) noexcept nogil:
     """What is due: the commit that was asked for, the late write of `lazy`, or the background sync."""
-    if is_asked and log.is_ahead:
-        log.is_ahead = False
-        log.flush(False)                    # the rest of the batch is still being made
-    elif is_asked:
+    if is_asked:
         log.flush(log.durability == DURABLE_DISK)
     elif log.durability == DURABLE_LAZY and log.written != log.submitted:
         log.flush(False)
