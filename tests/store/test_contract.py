@@ -1313,3 +1313,22 @@ def test_an_erase_that_was_cut_short_is_finished_by_the_next_open(tmp_path: Path
         assert secret not in path.read_bytes() and b"hidden" not in path.read_bytes(), path
     assert live(store) == [1, 2, 4]
     bench.close()
+
+
+def test_the_checksum_of_the_last_record_is_known_also_after_an_open(tmp_path: Path) -> None:
+    bench = Bench("file", tmp_path, "os")
+    store = bench.open()
+    assert isinstance(store, FileStore)
+    put(store, *["a"] * 30)
+    wanted = {block["id"]: block["last_checksum"] for block in store.query.blocks()}
+    for is_clean in (True, False):
+        for block_id, checksum in wanted.items():
+            end = store.query.block(block_id)["size"]
+            store.sync()
+            data = Path(store.block_path(block_id)).read_bytes()
+            assert data[end - 8 : end] == checksum.to_bytes(8, "little")
+        store.stop() if is_clean else store.abandon()
+        store = bench.open()
+        assert isinstance(store, FileStore)
+        assert {block["id"]: block["last_checksum"] for block in store.query.blocks()} == wanted
+    bench.close()

@@ -102,7 +102,7 @@ class Stream:
 
     @property
     def store(self) -> Store:
-        """The store below; for tools. It is not thread-safe: `with stream.locked() as store`."""
+        """The store below, for tools. It is not thread-safe: nobody else may use the stream meanwhile."""
         return self._rules.store
 
     @property
