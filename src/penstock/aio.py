@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger("penstock")
 _CHUNK = 64  # messages between two turns of the loop
+SUBMIT_BYTES = 1 << 18  # as much is worth its own sync: the disk works while the loop appends more
 RETRY_S = 0.002  # until the next look at a lock that another thread had
 
 
@@ -138,6 +139,7 @@ class Stream:
         self._turn = asyncio.Lock()
         self._has_syncs = isinstance(sync.store, FileStore) and sync.store.durability == "disk"
         self._is_submit_due = False
+        self._submitted = 0
         self._event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._core.log.set_notify(self._event_fd)
         self._loop.add_reader(self._event_fd, self._committed)
@@ -277,8 +279,9 @@ class Stream:
         with self._sync._lock:
             self._sync._check()
             refused, duplicates = rules.take(batch)
-            if not self._has_syncs:
-                return refused, duplicates, rules.store.submit()
+            if not self._has_syncs or self._core.position - self._submitted >= SUBMIT_BYTES:
+                self._submitted = rules.store.submit()
+                return refused, duplicates, self._submitted
             if not self._is_submit_due:
                 self._is_submit_due = True
                 self._loop.call_soon_threadsafe(self._submit)
@@ -292,7 +295,7 @@ class Stream:
         try:
             self._is_submit_due = False
             if not self._core.is_closed:
-                self._sync.store.submit()
+                self._submitted = self._sync.store.submit()
         finally:
             self._sync._lock.release()
 

@@ -319,3 +319,22 @@ def test_it_is_used_with_async_with(root: Path) -> None:
         assert not root.exists()
 
     run(work())
+
+
+def test_a_large_batch_is_handed_to_the_disk_while_the_next_is_appended(root: Path) -> None:
+    """The small ones of one turn of the loop share a sync; a large one does not wait for the others of its turn."""
+
+    async def work() -> None:
+        async with penstock.aio.open(root) as db:
+            stream = await db.stream("S", subjects=["a"])
+            submits: list[int] = []
+            store = stream.sync_stream.store
+            submit = store.submit
+            store.submit = lambda: submits.append(1) or submit()  # type: ignore[func-returns-value,method-assign]
+            await asyncio.gather(*(stream.publish("a", b"x") for _ in range(10)))
+            assert len(submits) == 1
+            await asyncio.gather(*(stream.publish("a", bytes(1 << 18)) for _ in range(10)))
+            assert len(submits) == 11
+            assert (await stream.state()).messages == 20
+
+    run(work())

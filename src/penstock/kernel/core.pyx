@@ -55,6 +55,15 @@ def _forked():
 os.register_at_fork(after_in_child=_forked)
 
 
+cdef inline void fetch_payload(Incoming* item) noexcept nogil:
+    """A payload of some size lies anywhere: ask for its lines before they are copied."""
+    cdef uint32_t at = 0
+    cdef uint32_t stop = min(item.payload_size, <uint32_t>4096)
+    while at < stop:
+        prefetch(item.payload + at)
+        at += 64
+
+
 cdef int _compare(const void* a, const void* b) noexcept nogil:
     cdef uint64_t x = (<uint64_t*>a)[0], y = (<uint64_t*>b)[0]
     return -1 if x < y else x > y
@@ -117,6 +126,8 @@ cdef class Core:
             for n in range(start, stop):
                 if is_wide:
                     self.fetch_ahead(batch, n, stop)
+                if n + 2 < stop:
+                    fetch_payload(&batch.items[n + 2])
                 if self.store_one(&batch.items[n], now) == STATUS_OK:
                     taken += 1
             if start == stop:
@@ -745,6 +756,7 @@ cdef class Core:
         self.log.first = self.log.last = NULL
         for n in range(self.index.block_count):
             if self.index.blocks[n].file != NULL:
+                self.log.give_back(self.index.blocks[n].file)
                 free_block_file(self.index.blocks[n].file)
                 self.index.blocks[n].file = NULL
         self.log.close_head()

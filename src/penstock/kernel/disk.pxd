@@ -11,6 +11,7 @@ cdef class Disk:
     cdef int sync_file(self, int fd) noexcept nogil
     cdef int sync_dir(self, const char* path) noexcept nogil
     cdef int truncate_file(self, int fd, int64_t size) noexcept nogil
+    cdef int reserve(self, int fd, int64_t size) noexcept nogil
     cdef int64_t file_size(self, int fd) noexcept nogil
     cdef int rename_file(self, const char* old, const char* new) noexcept nogil
     cdef int unlink_file(self, const char* path) noexcept nogil

@@ -13,6 +13,8 @@ from libc.string cimport memcpy
 cdef extern from "fcntl.h" nogil:
     int c_open "open"(const char* path, int flags, ...)
     int O_RDONLY, O_RDWR, O_CREAT, O_EXCL, O_TRUNC, O_CLOEXEC, O_DIRECTORY
+    int c_fallocate "fallocate"(int fd, int mode, long offset, long size)
+    int FALLOC_FL_KEEP_SIZE
 
 cdef extern from "unistd.h" nogil:
     int c_close "close"(int fd)
@@ -93,6 +95,10 @@ cdef class Disk:
 
     cdef int truncate_file(self, int fd, int64_t size) noexcept nogil:
         return 0 if c_ftruncate(fd, size) == 0 else -errno
+
+    cdef int reserve(self, int fd, int64_t size) noexcept nogil:
+        """Have the file system set `size` bytes of space aside; the file stays as long as it is."""
+        return 0 if c_fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, size) == 0 else -errno
 
     cdef int64_t file_size(self, int fd) noexcept nogil:
         cdef long size = c_lseek(fd, 0, SEEK_END)

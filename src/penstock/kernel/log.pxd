@@ -28,6 +28,7 @@ cdef struct BlockFile:
     char* path
     uint8_t* image                         # the file's bytes [0, size) as they will be; NULL once dropped
     uint64_t capacity
+    uint64_t reserved                      # space that the file system has set aside
     uint64_t size                          # appended; only the owner moves it
     uint64_t submitted                     # may be written
     uint64_t written
@@ -49,6 +50,7 @@ cdef class Log:
     cdef pthread_cond_t* moved             # something was committed, or failed
     cdef BlockFile* first                  # oldest file with bytes to commit
     cdef BlockFile* last                   # the active one
+    cdef bint is_filling                   # blocks get full: the next is reserved whole
     cdef uint64_t appended                 # byte positions over all blocks: what a commit is counted in
     cdef uint64_t submitted
     cdef uint64_t written
@@ -81,6 +83,7 @@ cdef class Log:
     cdef int flush(self, bint sync) noexcept nogil
     cdef int flush_locked(self, bint sync) noexcept nogil
     cdef int sync_behind(self) noexcept nogil
+    cdef void give_back(self, BlockFile* file) noexcept nogil
     cdef int64_t write_again(self, BlockFile* file) noexcept nogil
     cdef int fail(self, int code, const char* op, const char* path) noexcept nogil
     cdef void store_head(self, uint64_t block_id, uint64_t offset, uint64_t state) noexcept nogil

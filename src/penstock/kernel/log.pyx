@@ -54,6 +54,7 @@ cdef enum:
     LAZY_MS = 8                            # `lazy` is written this late at the latest
     THREADS_MAX = 4
     CHUNK = 1048576
+    SLACK = 131072                         # what an image has above the size of a block
 
 
 cdef int64_t now_ns() noexcept nogil:
@@ -253,6 +254,9 @@ cdef class Log:
                     return self.fail(<int>answer, "create", file.path)
                 file.fd = <int>answer
                 file.is_created = True
+                if self.is_filling and file.capacity > SLACK and self.disk.reserve(file.fd, file.capacity - SLACK) == 0:
+                    # One extent instead of one per commit. Where it cannot be had, the writes find their space as ever.
+                    file.reserved = file.capacity - SLACK
             elif file.fd < 0:
                 answer = self.open_for_read(file)
                 if answer < 0:
@@ -318,6 +322,8 @@ cdef class Log:
                 self.first = file.next
                 file.next = NULL
                 file.is_listed = False
+                self.is_filling = True
+                self.give_back(file)
         if last != NULL:
             self.store_head(last.id, last.written, HEAD_OPEN)
         pthread_cond_broadcast(self.moved)
@@ -325,6 +331,12 @@ cdef class Log:
         if self.notify_fd >= 0:
             c_write(self.notify_fd, &one, 8)
         return 0
+
+    cdef void give_back(self, BlockFile* file) noexcept nogil:
+        """The space that was set aside for a file and is not needed any more. It is only space: a failure harms nobody."""
+        if file.fd >= 0 and file.reserved > file.size + SLACK and file.synced == file.size:
+            self.disk.truncate_file(file.fd, file.size)
+        file.reserved = 0
 
     cdef int64_t write_again(self, BlockFile* file) noexcept nogil:
         """Make the un-synced bytes of a file dirty once more, from what the kernel still has of them."""
@@ -404,6 +416,8 @@ cdef class Log:
             self.first = file.next
             file.next = NULL
             file.is_listed = False
+            self.is_filling = True
+            self.give_back(file)
         pthread_cond_broadcast(self.moved)
         pthread_mutex_unlock(self.lock)
         return failed
