@@ -2,10 +2,10 @@
 
 The other side is a bare loop: pwrite the same payload bytes, fdatasync, once per commit; into one file that grows,
 and into files that roll at the size of our blocks. Ours is judged with a few batches in flight, as a server or a loop
-publishes; one caller that waits for each of its batches is shown beside it: it encodes while the disk has nothing to do.
+publishes; one caller that waits for each of its batches is shown beside it: the disk rests while it encodes.
 
-Every slice starts from empty files. A virtual machine's memory may have nothing behind it until it is first used, and page
-cache that grows into such memory costs several times what the disk does, by chance for one side or the other.
+Every slice starts from empty files. A virtual machine's memory may have nothing behind it until it is first used, and
+page cache that grows into such memory costs several times what the disk does, by chance for one side or the other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Space on the disk: a writer that fills block after block has the next one set aside, and gives back what it did not use."""
+"""Space on the disk: a writer that fills its blocks has the next one set aside, and gives back what it did not use."""
 
 from __future__ import annotations
 
@@ -39,3 +39,20 @@ def test_a_store_that_is_written_to_now_and_then_takes_what_it_needs(tmp_path: P
 
 def _taken(path: Path) -> int:
     return path.stat().st_blocks * 512
+
+
+def test_dead_blocks_that_wait_for_a_sync_are_not_looked_at_with_every_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A publish once cost more with every block that waited, which a background sync sets free once a second."""
+    looks: list[int] = []
+    retire = FileStore._retire
+    monkeypatch.setattr(FileStore, "_retire", lambda store: (looks.append(1), retire(store))[1])
+    limits = Limits(block_size=20_000, max_msgs_per_subject=1)
+    store = FileStore(tmp_path / "s", bytes(16), limits=limits, durability="os")
+    for _ in range(2000):
+        store.append(Batch.of([("a", bytes(200))]))
+        store.commit()
+    blocks = 2000 * 220 // 20_000
+    assert len(looks) <= 3 * blocks
+    store.stop()

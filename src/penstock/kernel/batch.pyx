@@ -3,13 +3,32 @@
 `Batch.of(items)` takes (subject, payload) or (subject, payload, headers) tuples; a server fills one from its read buffer.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_SIZE
+from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
+cdef extern from "Python.h":
+    PyObject* PyList_GET_ITEM(object items, Py_ssize_t n)
+    bint PyTuple_CheckExact(PyObject* item)
+    Py_ssize_t tuple_size "PyTuple_GET_SIZE"(PyObject* item)
+    PyObject* tuple_item "PyTuple_GET_ITEM"(PyObject* item, Py_ssize_t n)
+
+cdef extern from *:
+    void prefetch "__builtin_prefetch"(const void* at) noexcept nogil
+
 cdef extern from "string.h" nogil:
     void* memmem(const void* haystack, size_t size, const void* needle, size_t needle_size)
+
+
+cdef inline void _hint_item(PyObject* item) noexcept:
+    """Subjects and payloads lie anywhere in memory: ask for the heads of those that come next."""
+    if PyTuple_CheckExact(item) and tuple_size(item) >= 2:
+        prefetch(tuple_item(item, 0))
+        prefetch(<char*>tuple_item(item, 0) + 64)
+        prefetch(tuple_item(item, 1))
 
 
 cdef class Batch:
@@ -89,11 +108,15 @@ cdef class Batch:
         """A batch of (subject, payload[, headers]) tuples; it keeps `items` alive."""
         cdef Batch batch = Batch()
         cdef Py_ssize_t size
+        cdef bint is_list
         if not isinstance(items, (list, tuple)):
             items = list(items)
+        is_list = isinstance(items, list)
         batch.keep.append(items)
         batch.reserve(len(items))
         for item in items:
+            if is_list and PyList_GET_SIZE(items) > batch.count + 8:
+                _hint_item(PyList_GET_ITEM(items, batch.count + 8))
             if type(item) is tuple and PyTuple_GET_SIZE(item) == 2:
                 batch.add_item(<object>PyTuple_GET_ITEM(item, 0), <object>PyTuple_GET_ITEM(item, 1), None)
                 continue

@@ -7,6 +7,11 @@ from penstock.kernel.log cimport BlockFile, Committer, Log
 from penstock.kernel.message cimport Message
 from penstock.kernel.record cimport Record
 
+cdef struct Ahead:
+    const uint8_t* subject                 # NULL: nothing is known
+    uint32_t hash
+    uint32_t number                        # most likely
+
 cdef class Core:
     cdef readonly Index index
     cdef readonly Log log
@@ -14,7 +19,7 @@ cdef class Core:
     cdef Matcher accepts                   # the stream's subjects
     cdef Block* active                     # NULL: the next append begins a block
     cdef BlockFile* file
-    cdef uint32_t ahead[32]                # subject numbers of the next messages of a batch
+    cdef Ahead ahead[32]                   # what is known of the next messages of a batch
     cdef list spans                        # (offset, size) of the active block's control records
     cdef uint64_t block_size
     cdef int64_t max_msgs
@@ -32,8 +37,9 @@ cdef class Core:
     cdef public uint32_t open_max          # block files that may be open to be read
 
     cdef int check(self) except -1
-    cdef void fetch_ahead(self, Batch batch, Py_ssize_t n, Py_ssize_t stop) noexcept
-    cdef int store_one(self, Incoming* item, int64_t now) except -1
+    cdef void fetch_ahead(self, Batch batch, Py_ssize_t start, Py_ssize_t n, Py_ssize_t stop) noexcept
+    cdef uint32_t look_up(self, Incoming* item, Py_ssize_t n) noexcept
+    cdef int store_one(self, Incoming* item, Py_ssize_t n, int64_t now) except -1
     cdef uint8_t* room(self, uint64_t seq, int64_t time, uint64_t size) except NULL
     cdef int roll(self, uint64_t first_seq, int64_t time, uint64_t size) except -1
     cdef int enforce(self) except -1

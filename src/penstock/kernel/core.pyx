@@ -122,13 +122,14 @@ cdef class Core:
         if now < self.last_time:
             now = self.last_time           # the clock went back: times of a stream do not
         self.accepts.fit(self.index)
+        memset(self.ahead, 0, sizeof(self.ahead))   # what it knows is of another batch
         try:
             for n in range(start, stop):
                 if is_wide:
-                    self.fetch_ahead(batch, n, stop)
+                    self.fetch_ahead(batch, start, n, stop)
                 if n + 2 < stop:
                     fetch_payload(&batch.items[n + 2])
-                if self.store_one(&batch.items[n], now) == STATUS_OK:
+                if self.store_one(&batch.items[n], n, now) == STATUS_OK:
                     taken += 1
             if start == stop:
                 self.enforce()             # the limits themselves have changed
@@ -139,28 +140,34 @@ cdef class Core:
             raise
         return taken
 
-    cdef void fetch_ahead(self, Batch batch, Py_ssize_t n, Py_ssize_t stop) noexcept:
-        """With many subjects every look-up waits for memory: ask for it some messages before it is needed."""
+    cdef void fetch_ahead(self, Batch batch, Py_ssize_t start, Py_ssize_t n, Py_ssize_t stop) noexcept:
+        """With many subjects every look-up waits for memory: ask for it some messages before it is needed, step by step."""
         cdef Index index = self.index
         cdef Incoming* item
-        cdef uint32_t number
+        cdef Ahead* ahead
         cdef uint64_t seq
         cdef Py_ssize_t at
         cdef Block* block
-        if n + 3 * LOOK_AHEAD < stop:
-            item = &batch.items[n + 3 * LOOK_AHEAD]
-            index.tree.hint(item.subject, item.subject_size, NO_NUMBER)
-        if n + 2 * LOOK_AHEAD < stop:
-            item = &batch.items[n + 2 * LOOK_AHEAD]
-            number = index.tree.find(item.subject, item.subject_size)
-            if number != NO_NUMBER:
-                prefetch(&index.stats[number])
-            self.ahead[(n + 2 * LOOK_AHEAD) & AHEAD_MASK] = number
-        if n + LOOK_AHEAD < stop and self.max_per_subject == 1 and n >= LOOK_AHEAD:
+        if n + 4 * LOOK_AHEAD < stop:
+            item = &batch.items[n + 4 * LOOK_AHEAD]
+            ahead = &self.ahead[(n + 4 * LOOK_AHEAD) & AHEAD_MASK]
+            ahead.number = NO_NUMBER
+            ahead.hash = 0
+            if 0 < item.subject_size <= 65535:
+                ahead.subject = item.subject
+                ahead.hash = index.tree.hint_slot(item.subject, item.subject_size)
+        if n + 3 * LOOK_AHEAD < stop and n >= start + LOOK_AHEAD:
+            ahead = &self.ahead[(n + 3 * LOOK_AHEAD) & AHEAD_MASK]
+            ahead.number = index.tree.hint_place(ahead.hash)
+            if ahead.number < index.number_capacity:
+                prefetch(&index.stats[ahead.number])
+        if n + 2 * LOOK_AHEAD < stop and n >= start + 2 * LOOK_AHEAD:
+            index.tree.hint_name(self.ahead[(n + 2 * LOOK_AHEAD) & AHEAD_MASK].number)
+        if n + LOOK_AHEAD < stop and self.max_per_subject == 1 and n >= start + 3 * LOOK_AHEAD:
             # What this message will replace: its row in an older block.
-            number = self.ahead[(n + LOOK_AHEAD) & AHEAD_MASK]
-            if number != NO_NUMBER and number < index.number_capacity and index.stats[number].total:
-                seq = index.stats[number].last & 0x7FFFFFFFFFFFFFFFULL
+            ahead = &self.ahead[(n + LOOK_AHEAD) & AHEAD_MASK]
+            if ahead.number < index.number_capacity and index.stats[ahead.number].total:
+                seq = index.stats[ahead.number].last & 0x7FFFFFFFFFFFFFFFULL
                 at = index.block_of(seq)
                 if at >= 0 and index.blocks[at].is_dense and seq >= index.blocks[at].seq_base:
                     block = index.blocks[at]
@@ -173,8 +180,16 @@ cdef class Core:
                         if block.dead != NULL:
                             prefetch(&block.dead[seq >> 6])
 
-    cdef int store_one(self, Incoming* item, int64_t now) except -1:
-        """Append one message: its status."""
+    cdef uint32_t look_up(self, Incoming* item, Py_ssize_t n) noexcept:
+        """The number of message n's subject, with the hash that was worked out ahead if it was."""
+        cdef Ahead* ahead = &self.ahead[n & AHEAD_MASK]
+        if ahead.subject == item.subject:
+            ahead.subject = NULL
+            return self.index.tree.find_hashed(item.subject, item.subject_size, ahead.hash)
+        return self.index.tree.find(item.subject, item.subject_size)
+
+    cdef int store_one(self, Incoming* item, Py_ssize_t n, int64_t now) except -1:
+        """Append one message, the n-th of its batch: its status."""
         cdef Index index = self.index
         cdef uint32_t number, size
         cdef uint64_t seq, first, body_size, checksum, delta, when
@@ -187,7 +202,7 @@ cdef class Core:
         if item.subject_size > 65535:
             item.status = STATUS_BAD_SUBJECT
             return STATUS_BAD_SUBJECT
-        number = index.tree.find(item.subject, item.subject_size)
+        number = self.look_up(item, n)
         if number == NO_NUMBER:
             if not subject_is_valid(item.subject, item.subject_size):
                 item.status = STATUS_BAD_SUBJECT

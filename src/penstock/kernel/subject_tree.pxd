@@ -70,7 +70,12 @@ cdef class SubjectTree:
     cdef uint32_t find(self, const uint8_t* name, Py_ssize_t size) noexcept nogil
     cdef uint32_t put(self, const uint8_t* name, Py_ssize_t size) noexcept nogil
     cdef int put_at(self, uint32_t number, const uint8_t* name, Py_ssize_t size) noexcept nogil
-    cdef void hint(self, const uint8_t* name, Py_ssize_t size, uint32_t number) noexcept nogil
+    cdef uint32_t hash_of(self, const uint8_t* name, Py_ssize_t size) noexcept nogil
+    cdef uint32_t find_hashed(self, const uint8_t* name, Py_ssize_t size, uint32_t hashed) noexcept nogil
+    cdef uint32_t hint_slot(self, const uint8_t* name, Py_ssize_t size) noexcept nogil
+    cdef uint32_t hint_place(self, uint32_t hashed) noexcept nogil
+    cdef void hint_name(self, uint32_t number) noexcept nogil
+    cdef void hint_number(self, uint32_t number) noexcept nogil
     cdef int reserve(self, uint32_t names, uint64_t name_bytes) noexcept nogil
     cdef void drop(self, uint32_t number) noexcept nogil
     cdef const uint8_t* name(self, uint32_t number, uint32_t* size) noexcept nogil
@@ -81,8 +86,6 @@ cdef class SubjectTree:
     cdef uint32_t cursor_next(self, TreeCursor* cursor) noexcept nogil
 
     # Parts of the above.
-    cdef uint32_t hash_of(self, const uint8_t* name, Py_ssize_t size) noexcept nogil
-    cdef uint32_t find_hashed(self, const uint8_t* name, Py_ssize_t size, uint32_t hashed) noexcept nogil
     cdef bint make_room(self, uint64_t names, uint64_t arena_bytes, uint64_t number_stop) noexcept nogil
     cdef bint fit_slots(self, uint64_t names, bint is_shrinking) noexcept nogil
     cdef void link(self, uint32_t number, const uint8_t* name, Py_ssize_t size, uint32_t hashed) noexcept nogil

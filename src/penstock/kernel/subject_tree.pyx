@@ -283,13 +283,32 @@ cdef class SubjectTree:
             return NO_NUMBER
         return self.find_hashed(name, size, self.hash_of(name, size))
 
-    cdef void hint(self, const uint8_t* name, Py_ssize_t size, uint32_t number) noexcept nogil:
-        """Fetch the memory that a find, put or put_at of this name will wait for; a few names ahead is best.
+    # With many names a find waits for memory three times: for the slot, the place and the name. Asked for a few names
+    # ahead, one after the other, they are there when `find_hashed` comes.
 
-        `number` is the one that put_at will be given, or NO_NUMBER.
-        """
-        if 0 < size <= SUBJECT_SIZE_MAX:
-            pst_prefetch(&self.slots[self.hash_of(name, size) & self.slot_mask])
+    cdef uint32_t hint_slot(self, const uint8_t* name, Py_ssize_t size) noexcept nogil:
+        """The hash of a name; its slot is on the way."""
+        cdef uint32_t hashed = self.hash_of(name, size)
+        pst_prefetch(&self.slots[hashed & self.slot_mask])
+        return hashed
+
+    cdef uint32_t hint_place(self, uint32_t hashed) noexcept nogil:
+        """The number that a name with this hash has, most likely; its place is on the way."""
+        cdef uint64_t at = hashed & self.slot_mask
+        while self.slots[at].number != NO_NUMBER:
+            if self.slots[at].hash == hashed:
+                pst_prefetch(&self.places[self.slots[at].number])
+                return self.slots[at].number
+            at = (at + 1) & self.slot_mask
+        return NO_NUMBER
+
+    cdef void hint_name(self, uint32_t number) noexcept nogil:
+        """The name of `number` is on the way."""
+        if number < self.number_stop and not self.places[number] & FREE:
+            pst_prefetch(self.arena + self.places[number])
+
+    cdef void hint_number(self, uint32_t number) noexcept nogil:
+        """The place of a number that put_at or name will be given is on the way."""
         if number < self.places_max:
             pst_prefetch(&self.places[number])
 

@@ -16,7 +16,7 @@ from penstock.kernel.index cimport (
 from penstock.kernel.log cimport DURABLE_OS, BlockFile, free_block_file
 from penstock.kernel.record cimport reference_size
 from penstock.kernel.subject_filter cimport FilterBuilder
-from penstock.kernel.subject_tree cimport NO_NUMBER, TreeCursor
+from penstock.kernel.subject_tree cimport NO_NUMBER, SubjectTree, TreeCursor
 
 cdef uint64_t STALE = 0x8000000000000000ULL
 
@@ -308,6 +308,21 @@ def rows_of(Index index, block_id, which):
     return PyBytes_FromStringAndSize(<char*>array, <Py_ssize_t>block.count * 4)
 
 
+cdef enum:
+    LOOK_AHEAD = 12                        # names whose memory is fetched before they are needed
+
+cdef extern from *:
+    void prefetch "__builtin_prefetch"(const void* at) noexcept nogil
+
+
+cdef void _hint_names(SubjectTree tree, const uint32_t* numbers, uint32_t n, uint32_t count) noexcept:
+    """Names lie anywhere in memory: ask for those that come next."""
+    if n + 16 < count:
+        tree.hint_number(numbers[n + 16])
+    if n + 8 < count:
+        tree.hint_name(numbers[n + 8])
+
+
 def names_of(Index index, block_id):
     """A block's distinct subjects as its names section holds them, and the filter built of them."""
     cdef Block* block = _block(index, block_id)
@@ -328,16 +343,21 @@ def names_of(Index index, block_id):
         raise MemoryError
     try:
         for row in range(block.count):
+            if row + 16 < block.count:
+                prefetch(&counts[subjects[row + 16]])
             number = subjects[row]
             if counts[number] == 0:
                 order[distinct] = number
                 distinct += 1
-                index.tree.name(number, &size)
-                total += 10 + size
             counts[number] += 1
+        for n in range(distinct):
+            _hint_names(index.tree, order, n, distinct)
+            index.tree.name(order[n], &size)
+            total += 10 + size
         packed = PyBytes_FromStringAndSize(NULL, total)
         out = PyBytes_AS_STRING(packed)
         for n in range(distinct):
+            _hint_names(index.tree, order, n, distinct)
             number = order[n]
             name = index.tree.name(number, &size)
             short_size = <uint16_t>size
@@ -424,8 +444,8 @@ def load_dead(Index index, block_id, const unsigned char[::1] bits not None, liv
 
 def pack_subjects(Index index):
     """All subjects in order: number u32, size u16, total u64, first u64, last u64, name."""
-    cdef TreeCursor cursor
-    cdef uint32_t number, size
+    cdef TreeCursor cursor, near, far      # those ahead fetch what the first will read
+    cdef uint32_t number, size, n
     cdef uint16_t short_size
     cdef const uint8_t* name
     cdef Py_ssize_t total = 0, at = 0
@@ -436,8 +456,18 @@ def pack_subjects(Index index):
     packed = PyBytes_FromStringAndSize(NULL, total)
     out = PyBytes_AS_STRING(packed)
     index.tree.cursor_seek(&cursor, <const uint8_t*>b"", 0)
+    near = far = cursor
+    for n in range(LOOK_AHEAD):
+        index.tree.cursor_next(&near)
+        index.tree.cursor_next(&far)
+        index.tree.cursor_next(&far)
     number = index.tree.cursor_next(&cursor)
     while number != NO_NUMBER:
+        index.tree.hint_name(index.tree.cursor_next(&near))
+        n = index.tree.cursor_next(&far)
+        if n != NO_NUMBER:
+            index.tree.hint_number(n)
+            prefetch(&index.stats[n])
         name = index.tree.name(number, &size)
         short_size = <uint16_t>size
         memcpy(out + at, &number, 4)
@@ -452,13 +482,6 @@ def pack_subjects(Index index):
     return packed
 
 
-cdef extern from *:
-    void prefetch "__builtin_prefetch"(const void* at) noexcept nogil
-
-cdef enum:
-    LOOK_AHEAD = 12                        # names whose memory is fetched before they are put
-
-
 cdef Py_ssize_t _hint_subject(Index index, const unsigned char[::1] packed, Py_ssize_t at, Py_ssize_t stop) noexcept:
     """Fetch what the entry at `at` will need; the offset of the next."""
     cdef uint32_t number
@@ -469,7 +492,9 @@ cdef Py_ssize_t _hint_subject(Index index, const unsigned char[::1] packed, Py_s
     memcpy(&size, &packed[at + 4], 2)
     if size > stop - at - 30:
         return stop
-    index.tree.hint(&packed[at + 30], size, number)
+    if size:
+        index.tree.hint_slot(&packed[at + 30], size)
+    index.tree.hint_number(number)
     if number < index.number_capacity:
         prefetch(&index.stats[number])
     return at + 30 + size

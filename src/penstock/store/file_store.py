@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -34,6 +35,7 @@ from penstock.store.summary import CONTROLS, decode_summary, encode_summary, rea
 
 DURABILITIES = ("disk", "os", "lazy")
 SUBJECT_WEIGHT = 45  # bytes of a subject in a checkpoint, about
+CHECKPOINT_WEIGHTS = 4  # times its own size in summaries are written between two checkpoints
 CHECKPOINT_AFTER = 16 << 20  # bytes of summaries: a second of an open without one reads a gigabyte of them
 Mark = tuple[int, int, bytes | None, int]  # seq, time, hash of the message id, expiry
 
@@ -362,7 +364,7 @@ class FileStore(Store):
         """Housekeeping that a commit makes possible: dead blocks go, images of sealed blocks too, a checkpoint
         when it is due."""
         # What was committed stays so, whatever happens here.
-        if self.index.emptied:
+        if self.index.emptied or 0 <= self.retire_waits_at != self.core.synced_position:
             self._try(self._retire)
         elif self.retiring or self.unlinking:
             self._remove_retired()
@@ -371,6 +373,7 @@ class FileStore(Store):
             forget_block_memory(self.core)
             self._checkpoint_if_due()
 
+    retire_waits_at = -1  # a dead block's bytes were not all on disk when this much was; -1: there is no such block
     sealed_seen = 0
     summary_bytes = 0
     checkpoint_bytes = 0
@@ -488,19 +491,21 @@ class FileStore(Store):
             return
         planned = {block_id for _, ids in self.retiring for block_id in ids}
         dead = set(kernel.dead_blocks(self.core)) - planned - {blocks[-1]["id"]}  # the last one tells the last sequence
-        waiting = any(block["live"] == 0 and block["is_sealed"] and block["id"] not in dead for block in blocks[:-1])
+        is_waiting = any(
+            block["live"] == 0 and block["is_sealed"] and block["id"] not in dead and block["id"] not in planned
+            for block in blocks[:-1]
+        )
+        self.retire_waits_at = self.core.synced_position if is_waiting else -1
         doomed: list[dict[str, Any]] = []
-        keep: list[
-            dict[str, int]
-        ] = []  # on disk for longer: their rows must not come back, so what tells of them stays
+        # On disk for longer: their rows must not come back, so what tells of them stays.
+        keep: list[dict[str, int]] = []
         for block in blocks:
-            tells = any(
-                other["first_seq"] <= block["target_high"] and other["last_seq"] >= block["target_low"]
-                for other in keep
-            )
-            (doomed if block["id"] in dead and not tells else keep).append(block)
-        if waiting:
-            self.index.emptied = True  # a dead block's own bytes are still on their way: look again
+            if block["id"] in dead:
+                at = bisect_left(keep, block["target_low"], key=_last_seq)
+                if at == len(keep) or keep[at]["first_seq"] > block["target_high"]:
+                    doomed.append(block)
+                    continue
+            keep.append(block)
         if not doomed:
             return
         ids = {block["id"] for block in doomed}
@@ -529,7 +534,7 @@ class FileStore(Store):
             self.core.log_ranges(skipped, SKIPPED, now)
             self.index.emptied = True  # in case that this fails
             self.core.commit()
-            self.index.emptied = waiting
+            self.index.emptied = False
         self.retiring.append((self.core.position, sorted(ids)))
         self._remove_retired()
 
@@ -590,7 +595,7 @@ class FileStore(Store):
     def _checkpoint_if_due(self) -> None:
         # What the next one would weigh, by its subjects: writing it costs more than reading as many summaries does.
         weight = max(self.checkpoint_bytes, self.index.name_count * SUBJECT_WEIGHT)
-        if self.summary_bytes > max(2 * weight, CHECKPOINT_AFTER):
+        if self.summary_bytes > max(CHECKPOINT_WEIGHTS * weight, CHECKPOINT_AFTER):
             self._try(self._write_state)
 
     def write_checkpoint(self) -> None:
@@ -869,3 +874,7 @@ class FileStore(Store):
             seq_min=header.first_seq,
         )
         return read_marks(kernel.marked_rows(scan, data))
+
+
+def _last_seq(block: dict[str, int]) -> int:
+    return block["last_seq"]
