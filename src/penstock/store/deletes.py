@@ -1,0 +1,224 @@
+"""Deletes: what was taken from a stream since a position in its blocks, in the order of its log, and why. Reads only.
+
+The reasons stand in the control records (docs/format.md, "Record"): of sealed blocks in their summaries, of the last
+block in the block itself. A block that the writer has removed took its records with it: then its id is in `missing`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from penstock.kernel.block_scan import scan_block
+from penstock.kernel.constants import KINDS, REASONS, RECORDS_START
+from penstock.kernel.disk import Disk
+from penstock.kernel.record import decode
+from penstock.kernel.seq_set import SeqSet
+from penstock.store.head import Head, decode_head
+from penstock.store.layout import BlockHeader, StreamPaths, boot_id, decode_front, parse_block_name
+from penstock.store.summary import CONTROLS, read_section
+
+if TYPE_CHECKING:
+    from penstock.store.view import StreamView
+
+DELETE, ERASE, FLOOR = (KINDS.index(kind) for kind in ("delete", "erase", "floor"))
+BY_USER = ("user", "purge", "rollup", "erase")
+RETOLD = ("compact", "skipped")  # they tell again what is known of blocks that are gone, and not why
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A block up to which control records were read; it is read again from its beginning."""
+
+    block_id: int
+    salt: int
+
+
+@dataclass(slots=True)
+class Deletes:
+    """What the records from a position on say."""
+
+    removals: list[tuple[str, int, int]] = field(default_factory=list)
+    """(reason, start, stop), half open, in the order of the log; an erase has the reason `erase`."""
+    missing: list[int] = field(default_factory=list)
+    """Blocks whose records nobody can read any more."""
+    position: Position | None = None
+    """Where the next one begins."""
+    reused_from: int | None = None
+    """The lowest sequence that a block of a later epoch begins with: those from there on were given out anew."""
+
+
+def read_deletes(
+    root: str, stream_id: bytes, since: Position | None = None, epoch: int = 0, disk: Disk | None = None
+) -> Deletes:
+    """The control records of the stream in `root` from a position (None: all) up to what is committed now.
+
+    `epoch` is the one in which the reader was here last: a block begun later tells which sequences came after.
+    """
+    disk, paths, found = disk or Disk(), StreamPaths(root), Deletes()
+    head = _read_head(disk, paths, stream_id)
+    blocks = _list_blocks(paths, since.block_id if since else 1, head)
+    last_id = max(blocks, default=since.block_id if since else 0)
+    first_id = since.block_id if since else min(blocks, default=1)
+    for block_id in range(first_id, last_id + 1):
+        path = blocks.get(block_id)
+        header = _read_header(disk, path, stream_id) if path else None
+        if header is None or (since and block_id == since.block_id and header.salt != since.salt):
+            found.missing.append(block_id)
+            if header is None:
+                continue
+        assert path is not None
+        limit = head.offset if head is not None and head.block_id == block_id else None
+        controls = _read_controls(disk, path, header, is_last=block_id == last_id, limit=limit)
+        if controls is None:
+            found.missing.append(block_id)
+            continue
+        found.removals += _removals(controls, header)
+        found.position = Position(block_id, header.salt)
+        if header.epoch > epoch and (found.reused_from is None or header.first_seq < found.reused_from):
+            found.reused_from = header.first_seq
+    found.position = found.position or since
+    return found
+
+
+def _read_head(disk: Disk, paths: StreamPaths, stream_id: bytes) -> Head | None:
+    """How far the writer has committed; None after a power cut, or where it never wrote: then all there is counts."""
+    try:
+        head = decode_head(disk.read_file(paths.head), stream_id)
+    except FileNotFoundError:
+        return None
+    if head is None or (head.boot_id != boot_id() and not head.is_stopped) or not head.block_id:
+        return None
+    return head
+
+
+def _list_blocks(paths: StreamPaths, first_id: int, head: Head | None) -> dict[int, str]:
+    """The path of each block from an id on: of its highest generation."""
+    best: dict[int, tuple[int, str]] = {}
+    for name in os.listdir(paths.blocks) if os.path.isdir(paths.blocks) else ():
+        parsed = parse_block_name(name)
+        if parsed is None or parsed[0] < first_id or (head is not None and parsed[0] > head.block_id):
+            continue
+        if parsed[1] > best.get(parsed[0], (0, ""))[0]:
+            best[parsed[0]] = parsed[1], os.path.join(paths.blocks, name)
+    return {block_id: path for block_id, (_, path) in best.items()}
+
+
+def _read_header(disk: Disk, path: str, stream_id: bytes) -> BlockHeader | None:
+    try:
+        fd = disk.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        header = decode_front(disk.read(fd, RECORDS_START), path)
+    finally:
+        disk.close(fd)
+    return header if header is not None and header.stream_id == stream_id else None
+
+
+def _read_controls(
+    disk: Disk, path: str, header: BlockHeader, *, is_last: bool, limit: int | None
+) -> Iterable[bytes | memoryview] | None:
+    """The bytes of a block's control records; None when the block went meanwhile."""
+    if not is_last:
+        try:
+            section = read_section(disk, path.removesuffix(".blk") + ".sum", CONTROLS, header.salt)
+        except FileNotFoundError:
+            section = None
+        if section is not None:
+            return [section]
+    try:
+        data = disk.read_file(path)
+    except FileNotFoundError:
+        return None
+    stop = len(data) if limit is None else min(limit, len(data))
+    scan = scan_block(
+        data,
+        min(RECORDS_START, stop),
+        stop,
+        base_seq=header.base_seq,
+        base_time=header.base_time,
+        salt=header.salt,
+        seq_min=header.first_seq,
+    )
+    return [memoryview(data)[at : at + size] for at, size in scan.control_spans()]
+
+
+def _removals(controls: Iterable[bytes | memoryview], header: BlockHeader) -> Iterator[tuple[str, int, int]]:
+    for data in controls:
+        at = 0
+        while at < len(data):
+            record: dict[str, Any] = decode(
+                data, at, base_seq=header.base_seq, base_time=header.base_time, salt=header.salt
+            )
+            at, kind, reason = record["stop"], record["kind"], REASONS[record["reason"]]
+            if kind == DELETE:
+                yield from ((reason, start, stop) for start, stop in record["ranges"])
+            elif kind == ERASE:
+                yield "erase", record["value"], record["value"] + 1
+            elif kind == FLOOR:
+                yield reason, 1, record["value"]
+
+
+# Sets of sequences.
+
+
+def gone_from(view: StreamView, last: int) -> SeqSet:
+    """The sequences from 1 to `last` of which the view holds no message."""
+    found = SeqSet()
+    if view.first_seq > 1 and last:
+        found.add_range(1, min(view.first_seq - 1, last))
+    for first, stop in view.dead.ranges() if view.dead is not None else ():
+        if first > last:
+            break
+        found.add_range(first, min(stop, last))
+    if last > view.last_seq:
+        found.add_range(view.last_seq + 1, last)
+    return found
+
+
+def without(some: SeqSet, other: SeqSet) -> SeqSet:
+    """Those of `some` that are not in `other`."""
+    left = SeqSet()
+    for first, last in some.ranges():
+        at: int | None = first
+        while at is not None and at <= last:
+            present = other.present_from(at)
+            if present is None or present > last:
+                left.add_range(at, last)
+                break
+            if present > at:
+                left.add_range(at, present - 1)
+            at = other.absent_from(present)
+    return left
+
+
+def by_reason(removals: Iterable[tuple[str, int, int]], gone: SeqSet, last: int) -> dict[str, SeqSet]:
+    """Which sequences from 1 to `last` went for which reason: the first that took one counts, and adds it to `gone`.
+
+    Those in `gone` had gone before. What only tells again of earlier removals is no reason.
+    """
+    found: dict[str, SeqSet] = {}
+    for reason, start, stop in removals:
+        stop = min(stop, last + 1)
+        if start >= stop or reason in RETOLD:
+            continue
+        if reason == "erase":
+            # Its delete record came just before; that it was erased is what the reader is told.
+            for other in found.values():
+                if other.remove(start):
+                    found.setdefault("erase", SeqSet()).add(start)
+                    break
+        if stop - start == 1:
+            if gone.add(start):
+                found.setdefault(reason, SeqSet()).add(start)
+            continue
+        taken = SeqSet()
+        taken.add_range(start, stop - 1)
+        new = without(taken, gone)
+        if new:
+            found.setdefault(reason, SeqSet()).update(new)
+            gone.update(new)
+    return {reason: seqs for reason, seqs in found.items() if seqs}
