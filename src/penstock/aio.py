@@ -35,6 +35,7 @@ from penstock.store.state import SubjectState
 from penstock.stream.config import StreamConfig
 
 if TYPE_CHECKING:
+    import polars as pl
     import pyarrow as pa
 
 T = TypeVar("T")
@@ -396,6 +397,9 @@ class Stream:
 
     async def to_arrow(self, subjects: Subjects = None, **options: Any) -> pa.Table:
         return await asyncio.to_thread(lambda: self._sync.to_arrow(subjects, **options))
+
+    async def to_polars(self, subjects: Subjects = None, **options: Any) -> pl.DataFrame:
+        return await asyncio.to_thread(lambda: self._sync.to_polars(subjects, **options))
 
     async def sync(self) -> None:
         await asyncio.to_thread(self._sync.sync)

@@ -35,9 +35,12 @@ from penstock.stream.config import StreamConfig
 from penstock.stream.stream import Ack, Acks, StreamRules
 
 if TYPE_CHECKING:
+    import duckdb
+    import polars as pl
     import pyarrow as pa
 
     from penstock.db.database import Database
+    from penstock.db.frames import StreamDataset
     from penstock.scan import Scan
 
 Headers = Mapping[str, str | Sequence[str]] | bytes | None
@@ -438,6 +441,39 @@ class Stream:
 
         batches = self.scan(subjects, **options)
         return pa.Table.from_batches(list(batches), schema=batches.schema)
+
+    def dataset(
+        self, subjects: Subjects = None, *, since: When = None, until: When = None, **options: Any
+    ) -> StreamDataset:
+        """The messages as a pyarrow.dataset: scanner, to_table, head, count_rows. Options as for `scan`; damage raises,
+        unless asked otherwise."""
+        from penstock.db.frames import StreamDataset
+
+        now = self._rules.store.clock.now_ns()
+        return StreamDataset(
+            self.view,
+            {
+                "subjects": _filters(subjects),
+                "since": None if since is None else parse_time(since, now),
+                "until": None if until is None else parse_time(until, now),
+                "on_damage": "raise",
+                **options,  # type: ignore[typeddict-item]
+            },
+        )
+
+    def to_polars(self, subjects: Subjects = None, **options: Any) -> pl.DataFrame:
+        """The messages as a Polars frame. Options as for `dataset`."""
+        return self.dataset(subjects, **options).to_polars()
+
+    def scan_polars(self, subjects: Subjects = None, **options: Any) -> pl.LazyFrame:
+        """A lazy Polars frame, which reads the columns and blocks that a query needs. Options as for `dataset`."""
+        return self.dataset(subjects, **options).scan_polars()
+
+    def to_duckdb(
+        self, connection: duckdb.DuckDBPyConnection | None = None, subjects: Subjects = None, **options: Any
+    ) -> duckdb.DuckDBPyRelation:
+        """A DuckDB relation, which reads the columns and blocks that a query needs. Options as for `dataset`."""
+        return self.dataset(subjects, **options).to_duckdb(connection)
 
     # Life.
 

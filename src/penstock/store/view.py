@@ -63,7 +63,7 @@ def view_of(store: FileStore | Snapshot) -> StreamView:
     index = store.index
     last_seq = store.core.committed_seq
     listed = [block for block in store.query.blocks() if block["live"]]
-    stops = [block["first_seq"] for block in listed[1:]] + [last_seq + 1]
+    stops = [*(block["first_seq"] for block in listed[1:]), last_seq + 1][: len(listed)]
     blocks = tuple(
         BlockView(
             path=store.block_path(block["id"]),
