@@ -1,0 +1,163 @@
+"""The pipeline verify: every checksum of a store in Spark tasks, and what damage costs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock
+from penstock.cli.check import check_store
+from penstock.errors import NotAStore, StreamNotFound
+from penstock.spark import verify
+from penstock.spark.block_check import BlockRun
+from penstock.store.layout import StreamPaths
+
+BIG = 200_000
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """ORDERS has small messages, headers, a delete and an erase; BIG has two blocks."""
+    path = tmp_path / "data"
+    with penstock.open(path, durability="os") as db:
+        orders = db.stream("ORDERS", subjects=["orders.>"])
+        orders.publish_many([(f"orders.{n % 5}", b"order %d!" % n, {"N": str(n)}) for n in range(1, 101)])
+        orders.delete(7)
+        orders.erase(9)
+        big = db.stream("BIG", subjects=["big.*"])
+        for n in range(1, 61):
+            big.publish("big.a", b"message %03d " % n + bytes([n]) * BIG)
+    return path
+
+
+def check(spark: Any, root: Path, **options: Any) -> tuple[verify.Verified, list[dict[str, Any]]]:
+    found = verify.run(spark, root, **options)
+    return found, [row.asDict() for row in found.damage.collect()]
+
+
+def flip(path: Path, at: int | bytes) -> int:
+    data = bytearray(path.read_bytes())
+    at = data.index(at) if isinstance(at, bytes) else at
+    data[at] ^= 1
+    path.write_bytes(data)
+    return at
+
+
+def test_a_sound_store_is_counted_as_the_single_process_counts_it(spark: Any, root: Path) -> None:
+    heard: list[tuple[int, int]] = []
+    found, damage = check(spark, root, on_progress=lambda done, total: heard.append((done, total)))
+    assert found.is_ok and damage == []
+    plain = {one.name: one for one in check_store(str(root)).streams}
+    assert [(one.stream, one.blocks, one.messages, one.controls) for one in found.streams] == [
+        (name, plain[name].blocks, plain[name].messages, plain[name].controls) for name in ("BIG", "ORDERS")
+    ]
+    assert found.totals.blocks == 3 and found.totals.messages == 160 and found.totals.bytes > 60 * BIG
+    assert heard and heard[-1][0] == heard[-1][1] == found.tasks
+
+
+def test_flipped_bits_are_named_by_file_offset_and_sequence(spark: Any, root: Path) -> None:
+    """In a sealed block, in the last block, and among small records; in one job."""
+    blocks = root / "$G" / "BIG" / "blocks"
+    wanted = []
+    for path, needle, stream, seq in (
+        (blocks / "000001.blk", b"message 020", "BIG", 20),
+        (blocks / "000002.blk", b"message 058", "BIG", 58),
+        (root / "$G" / "ORDERS" / "blocks" / "000001.blk", b"order 33!", "ORDERS", 33),
+    ):
+        wanted.append((stream, str(path), flip(path, needle), seq))
+    found, damage = check(spark, root)
+    assert not found.is_ok
+    assert [(row["stream"], row["path"], row["first_seq"], row["last_seq"], row["messages"]) for row in damage] == [
+        (stream, path, seq, seq, 1) for stream, path, _, seq in wanted
+    ]
+    for row, (_, _, at, _) in zip(damage, wanted, strict=True):
+        assert row["offset"] <= at < row["offset"] + row["size"] and not row["known"]
+        assert row["block"] == int(os.path.basename(row["path"])[:6])
+
+
+def test_every_other_checksum_is_looked_at(spark: Any, root: Path, tmp_path: Path) -> None:
+    places = [
+        ("blocks/000001.blk", 20), ("blocks/000002.blk", 4096 + 30), ("blocks/000001.sum", 600), ("CHECKPOINT", 50),
+        ("HEAD", 40), ("HEAD", 2048 + 40), ("config.json", 30),
+    ]  # fmt: skip
+    for name, at in places:
+        flip(root / "$G" / "BIG" / name, at)
+    found, damage = check(spark, root, streams=["BIG"])
+    assert not found.is_ok
+    said = sorted({os.path.relpath(row["path"], root / "$G" / "BIG") for row in damage})
+    assert said == sorted({name for name, _ in places})
+    assert len(damage) == len(places)
+
+
+def test_damage_that_a_repair_has_recorded_is_known(spark: Any, root: Path) -> None:
+    from penstock.cli import main
+
+    flip(root / "$G" / "BIG" / "blocks" / "000001.blk", b"message 020")
+    assert main(["repair", str(root)]) in (0, 1)
+    found, damage = check(spark, root)
+    assert found.is_ok
+    assert all(row["known"] for row in damage)
+
+
+def test_missing_and_cut_blocks(spark: Any, root: Path) -> None:
+    blocks = root / "$G" / "BIG" / "blocks"
+    whole = (blocks / "000001.blk").read_bytes()
+    (blocks / "000001.blk").write_bytes(whole[:1_000_000])
+    found, damage = check(spark, root, streams=["BIG"])
+    assert not found.is_ok
+    assert [(row["first_seq"], row["last_seq"]) for row in damage if "ends early" in row["reason"]] == [(5, 41)]
+    (blocks / "000001.blk").unlink()
+    (blocks / "000001.sum").unlink()
+    found, damage = check(spark, root, streams=["BIG"])
+    assert not found.is_ok
+    assert {(row["first_seq"], row["last_seq"]) for row in damage} == {(1, 41)}
+
+
+def test_what_is_no_store_is_said_before_spark_begins(spark: Any, root: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotAStore):
+        verify.run(spark, tmp_path / "nothing")
+    with pytest.raises(StreamNotFound, match="BIG, ORDERS"):
+        verify.run(spark, root, streams=["OTHER"])
+
+
+def test_a_store_without_streams(spark: Any, tmp_path: Path) -> None:
+    penstock.open(tmp_path / "empty").close()
+    found, damage = check(spark, tmp_path / "empty")
+    assert found.is_ok and damage == [] and found.totals.blocks == 0
+
+
+def test_beside_a_writer_nothing_beyond_head_counts(spark: Any, root: Path) -> None:
+    with penstock.open(root, durability="os") as db:
+        stream = db.stream("ORDERS")
+        stream.publish("orders.1", b"later")
+        found, damage = check(spark, root, streams=["ORDERS"])
+        assert found.is_ok and damage == []
+        assert found.totals.messages == 101
+
+
+@given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 100))
+def test_runs_hold_every_block_once_and_in_order(sizes: list[int], target: int) -> None:
+    blocks = [(n + 1, f"{n + 1:06d}.blk") for n in range(len(sizes))]
+    runs = list(_runs(blocks, sizes, target))
+    assert [one for run in runs for one in run.blocks] == blocks
+    for at, run in enumerate(runs):
+        assert run.blocks
+        assert run.next_name == (runs[at + 1].blocks[0][1] if at + 1 < len(runs) else "")
+        assert run.size - sizes[run.blocks[-1][0] - 1] < target, "it would have been full before its last block"
+
+
+def _runs(blocks: list[tuple[int, str]], sizes: list[int], target: int) -> list[BlockRun]:
+    return list(verify.cut(StreamPaths("/nowhere"), "S", bytes(16), blocks, sizes, target, None))
+
+
+def test_many_blocks_are_not_asked_for_their_size_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths, asked = StreamPaths(str(tmp_path)), []
+    monkeypatch.setattr(verify, "_size", lambda path: asked.append(path) or 100)  # type: ignore[func-returns-value]
+    blocks = [(n, f"{n:06d}.blk") for n in range(1, 100_001)]
+    assert verify.sizes_of(paths, blocks) == [100] * 100_000
+    assert len(asked) < 300
