@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from penstock.cli.evidence import read_evidence
-from penstock.db.database import MARKER, MARKER_TEXT
 from penstock.db.lock import holder_of
 from penstock.errors import CorruptBlock, NewerFormat, NotAStore, StreamNotFound
 from penstock.kernel.block_scan import BlockScan, scan_block
@@ -28,6 +27,7 @@ from penstock.store.checkpoint import decode_checkpoint
 from penstock.store.head import Head, decode_head
 from penstock.store.identity import Identity, decode_identity
 from penstock.store.layout import BlockHeader, StreamPaths, decode_header, parse_block_name
+from penstock.store.marker import MARKER, MARKER_TEXT
 from penstock.store.recovery import subtract
 from penstock.store.report import format_ranges
 from penstock.store.snapshot import Snapshot

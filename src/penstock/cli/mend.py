@@ -22,7 +22,7 @@ from penstock.cli.check import (
 )
 from penstock.cli.evidence import Evidence, read_evidence
 from penstock.cli.subjects import derived_filters
-from penstock.db.database import MARKER, MARKER_TEXT, Database
+from penstock.db.database import Database
 from penstock.db.lock import WriteLock
 from penstock.errors import PenstockError
 from penstock.kernel.block_scan import scan_block
@@ -34,6 +34,7 @@ from penstock.store.checkpoint import decode_checkpoint
 from penstock.store.file_store import FileStore
 from penstock.store.identity import Identity, read_identity, write_identity
 from penstock.store.layout import BlockHeader, decode_front, parse_block_name
+from penstock.store.marker import MARKER, MARKER_TEXT
 from penstock.store.recovery import read_marks, subtract
 from penstock.store.report import format_ranges
 from penstock.store.summary import CONTROLS, Summary, decode_summary

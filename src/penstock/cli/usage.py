@@ -6,11 +6,12 @@ import os
 import time
 from collections.abc import Sequence
 
-from penstock.db.database import MARKER, Database, open_database
+from penstock.db.database import Database, open_database
 from penstock.db.stream import Stream
 from penstock.duration import parse_time
 from penstock.errors import NotAStore, PenstockError
 from penstock.kernel.subject import explain_filter
+from penstock.store.marker import MARKER
 
 
 class UsageError(PenstockError):

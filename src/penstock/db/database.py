@@ -21,7 +21,6 @@ from penstock.errors import (
     CorruptBlock,
     DiskFull,
     ForkedHandle,
-    NewerFormat,
     NotAStore,
     ReadOnlyStore,
     StoreClosed,
@@ -35,6 +34,7 @@ from penstock.kernel.log import Committer
 from penstock.store.file_store import DURABILITIES, FileStore
 from penstock.store.identity import Identity, mend_identity, read_identity, with_config, write_identity
 from penstock.store.layout import StreamPaths, parse_block_name
+from penstock.store.marker import MARKER, MARKER_TEXT, check_marker, require_marker
 from penstock.store.memory_store import MemoryStore
 from penstock.store.migrate import forget_begun, lifted, migrate_legacy
 from penstock.store.snapshot import Snapshot
@@ -42,9 +42,6 @@ from penstock.stream.config import StreamConfig, check_create, check_overlap, ch
 from penstock.stream.config_json import decode_config, encode_config
 from penstock.stream.stream import StreamRules, limits_of
 
-MARKER = "PENSTOCK"
-FORMAT = 1
-MARKER_TEXT = f"penstock store, format {FORMAT}\n"
 DELETED = ".deleted"  # no stream's name has a dot
 OWN_FILES = ("config.", "messages.jsonl", "HEAD", "CHECKPOINT", "TRUNCATE")
 DUPLICATE_WINDOW_NS = 120 * 10**9  # the default, unless max_age is shorter
@@ -381,23 +378,10 @@ def check_name(name: str, what: str) -> None:
 
 def _check_root(root: str, disk: Disk, read_only: bool) -> None:
     """Is `root` a store, or a place where one can be made?"""
-    marker = os.path.join(root, MARKER)
-    if os.path.exists(root) and not os.path.isdir(root):
-        raise NotAStore(root, "it is a file, not a directory")
-    if os.path.isdir(root) and not os.access(root, os.R_OK | os.X_OK):
-        raise NotAStore(root, "there is no permission to look into it")
-    if os.path.exists(marker):
-        text = disk.read_file(marker).decode("ascii", "replace")
-        if text != MARKER_TEXT:
-            version = text.strip().rpartition(" ")[2]
-            if text.startswith("penstock store, format ") and version.isdigit() and int(version) > FORMAT:
-                raise NewerFormat(root, int(version))
-            raise NotAStore(root, f"its {MARKER} file says {text[:40]!r}")
-        return
     if read_only:
-        raise NotAStore(
-            root, f"there is no {MARKER} file in it" if os.path.isdir(root) else "there is no such directory"
-        )
+        require_marker(root, disk)
+    if check_marker(root, disk):
+        return
     if os.path.isdir(root) and any(name not in ("LOCK", "$G") for name in os.listdir(root)):
         raise NotAStore(root, f"the directory holds other files and no {MARKER} file; choose an empty one")
     try:

@@ -7,7 +7,7 @@ by kernel/columns.pyx. It knows no database: a StreamView says which files there
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
@@ -101,6 +101,8 @@ class Scan(Iterator["pa.RecordBatch"]):
         self.damage: list[Damage] = []
         self._subjects = list(subjects or ())
         self._filters = Filters(self._subjects)
+        if self._filters.is_all:
+            self._subjects = []
         self._low = max(view.first_seq, 0 if start_seq is None else start_seq)
         self._high = min(view.last_seq + 1, view.last_seq + 1 if stop_seq is None else stop_seq)
         self._since, self._until = since, until
@@ -110,6 +112,8 @@ class Scan(Iterator["pa.RecordBatch"]):
         self._batch_rows, self._batch_bytes = batch_rows, batch_bytes
         self._spares = Spares()
         self._is_strict = on_damage == "raise"
+        self.next_seq = self._low
+        """From here on a scan that was stopped by a file that is gone would go on."""
         self._batches = self._run() if threads == 1 else self._run_threads(threads)
 
     def __next__(self) -> pa.RecordBatch:
@@ -123,18 +127,10 @@ class Scan(Iterator["pa.RecordBatch"]):
 
     def _wanted(self) -> Iterator[BlockView]:
         for block in self.view.blocks:
-            if max(block.first_seq, self._low) < min(block.stop_seq, self._high) and self._may_hold(block):
+            if max(block.first_seq, self._low) < min(block.stop_seq, self._high) and may_hold(
+                block, self._subjects, self._since, self._until
+            ):
                 yield block
-
-    def _may_hold(self, block: BlockView) -> bool:
-        if block.time_min <= block.time_max and (
-            (self._since is not None and block.time_max < self._since)
-            or (self._until is not None and block.time_min >= self._until)
-        ):
-            return False
-        if self._filters.is_all or not block.subject_filter:
-            return True
-        return any(may_match(block.subject_filter, subject) for subject in self._subjects)
 
     # Blocks to batches
 
@@ -144,6 +140,7 @@ class Scan(Iterator["pa.RecordBatch"]):
             self.blocks_opened += 1
             for columns, damage in self._walk(block, buffer):
                 self._report(damage)
+                self.next_seq = max(self.next_seq, columns.seq_next)
                 if columns.row_count:
                     yield record_batch(columns, self.schema)
 
@@ -264,6 +261,17 @@ class Scan(Iterator["pa.RecordBatch"]):
             return True
         absent = self.view.dead.absent_from(start)
         return absent is not None and absent < stop
+
+
+def may_hold(block: BlockView, subjects: Sequence[bytes | str], since: int | None, until: int | None) -> bool:
+    """Whether a block can hold a message of these subjects (all without any) and times, by what is known of it."""
+    if block.time_min <= block.time_max and (
+        (since is not None and block.time_max < since) or (until is not None and block.time_min >= until)
+    ):
+        return False
+    if not subjects or not block.subject_filter:
+        return True
+    return any(may_match(block.subject_filter, subject) for subject in subjects)
 
 
 class Asked(TypedDict, total=False):

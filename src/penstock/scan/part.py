@@ -1,0 +1,221 @@
+"""Part: a run of blocks of one stream, as one task reads it, and its rows as Arrow batches.
+
+A part is planned by scan/plan.py in one process and read in another, some time later. The writer may meanwhile have
+removed blocks (then what is left of the range is planned again) or taken sequences back (then the part fails).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from penstock.errors import CorruptBlock, StoreError
+from penstock.kernel.disk import Disk
+from penstock.kernel.seq_set import SeqSet
+from penstock.scan.rows import Damage, Scan
+from penstock.scan.schema import HeadersAs, choose_columns, schema
+from penstock.store.head import decode_head
+from penstock.store.identity import read_identity
+from penstock.store.layout import StreamPaths
+from penstock.store.view import BlockView, StreamView
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH_ROWS = 16384  # what Spark takes fastest: its JVM turns each batch into rows
+BATCH_BYTES = 16 << 20
+TRIES_MAX = 20
+
+HeadersMode = Literal["map", "raw", "none"]
+Mode = Literal["fail", "skip", "quarantine"]
+
+log = logging.getLogger("penstock.scan")
+
+
+class StreamChanged(StoreError):
+    """The stream is no longer the one that was planned: deleted and made anew, or its sequences were taken back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one task reads: messages of one stream, as far as they were committed when the part was planned."""
+
+    root: str
+    """The stream's directory."""
+    stream: str
+    stream_id: bytes
+    epoch: int
+    low: int
+    high: int
+    """Sequences [low, high) and nothing else."""
+    blocks: tuple[BlockView, ...]
+    dead: bytes
+    """The deleted sequences in [low, high), as SeqSet encodes them; b"": none."""
+    size: int
+    """Bytes to read."""
+
+
+def part_columns(columns: Iterable[str] | None, headers: HeadersMode) -> tuple[str, ...]:
+    """The columns that a part gives, in the table's order."""
+    chosen = choose_columns(columns)
+    return tuple(name for name in chosen if name != "headers") if headers == "none" else chosen
+
+
+def part_schema(columns: Iterable[str] | None, headers: HeadersMode, mode: Mode) -> pa.Schema:
+    """The Arrow schema of a part's batches; quarantine adds `damage`."""
+    import pyarrow as pa
+
+    found = schema(part_columns(columns, headers), _headers_as(headers))
+    return found.append(pa.field("damage", pa.string())) if mode == "quarantine" else found
+
+
+def read_part(
+    part: Part,
+    *,
+    subjects: Sequence[str | bytes] | None = None,
+    since: int | None = None,
+    until: int | None = None,
+    columns: Iterable[str] | None = None,
+    headers: HeadersMode = "map",
+    mode: Mode = "fail",
+    batch_rows: int = BATCH_ROWS,
+    batch_bytes: int = BATCH_BYTES,
+    disk: Disk | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a part, in sequence order.
+
+    mode: a damaged place fails with CorruptBlock, is skipped with a warning in the log, or becomes a row of its own,
+    with the place in the column `damage`, its bytes as the payload and the first sequence that it may have held.
+    """
+    disk = disk or Disk()
+    chosen = part_columns(columns, headers)
+    tries = 0
+    while True:
+        reading = Scan(
+            view_of_part(part, disk),
+            subjects=subjects,
+            since=since,
+            until=until,
+            columns=chosen,
+            headers=_headers_as(headers),
+            batch_rows=batch_rows,
+            batch_bytes=batch_bytes,
+        )
+        told = 0
+        try:
+            for batch in reading:
+                yield _with_damage_column(batch) if mode == "quarantine" else batch
+                if len(reading.damage) > told:
+                    yield from _tell(part, reading.damage[told:], mode, chosen, headers, disk)
+                    told = len(reading.damage)
+            yield from _tell(part, reading.damage[told:], mode, chosen, headers, disk)
+            return
+        except FileNotFoundError:
+            tries += 1
+            if tries == TRIES_MAX:
+                raise
+            part = _again(part, reading.next_seq, subjects, since, until, disk)
+
+
+def view_of_part(part: Part, disk: Disk) -> StreamView:
+    """The part as a view that a scan reads."""
+    return StreamView(
+        name=part.stream,
+        stream_id=part.stream_id,
+        epoch=part.epoch,
+        first_seq=part.low,
+        last_seq=part.high - 1,
+        messages=0,
+        bytes=part.size,
+        blocks=part.blocks,
+        dead=SeqSet.decode(part.dead) if part.dead else None,
+        disk=disk,
+    )
+
+
+def check_unchanged(part: Part, disk: Disk) -> None:
+    """StreamChanged unless the stream is still the one that was planned, with the same sequences given out."""
+    paths = StreamPaths(part.root)
+    name = f"stream {part.stream} in {os.path.dirname(os.path.dirname(part.root))}"
+    if not os.path.isdir(part.root):
+        raise StreamChanged(f"{name} was deleted while it was read: nothing of it is left")
+    if read_identity(disk, paths).stream_id != part.stream_id:
+        raise StreamChanged(f"{name} was deleted and made anew while it was read: run the query again")
+    try:
+        head = decode_head(disk.read_file(paths.head), part.stream_id)
+    except FileNotFoundError:
+        head = None  # a truncation removes it first
+    if head is None or head.epoch != part.epoch:
+        now = "gone" if head is None else str(head.epoch)
+        raise StreamChanged(
+            f"{name} was truncated, or recovered after a crash, while it was read (epoch {part.epoch}, now {now}): "
+            f"messages {part.low} to {part.high - 1} may not be what they were; run the query again"
+        )
+
+
+def _again(
+    part: Part, next_seq: int, subjects: Sequence[str | bytes] | None, since: int | None, until: int | None, disk: Disk
+) -> Part:
+    """What is left of a part whose block the writer has removed, planned anew; one part with all of it."""
+    from penstock.scan.plan import plan, view_at
+
+    check_unchanged(part, disk)
+    view = view_at(part.root, disk)
+    check_unchanged(part, disk)
+    low = max(next_seq, part.low)
+    found = plan(
+        view, subjects=subjects, start_seq=low, stop_seq=part.high, since=since, until=until, max_bytes=1 << 62
+    )
+    if found:
+        return found[0]
+    return Part(part.root, part.stream, part.stream_id, part.epoch, low, max(low, part.high), (), b"", 0)
+
+
+def _tell(
+    part: Part, found: list[Damage], mode: Mode, columns: tuple[str, ...], headers: HeadersMode, disk: Disk
+) -> Iterator[pa.RecordBatch]:
+    """Damage as the mode has it: an error, warnings, or rows."""
+    if not found:
+        return
+    check_unchanged(part, disk)  # what a truncation cut off is no damage
+    if mode == "fail":
+        raise CorruptBlock(found[0].path, found[0].offset, found[0].reason)
+    for one in found:
+        log.warning("stream %s: %s", part.stream, describe(one))
+    if mode == "quarantine":
+        yield _damage_rows(part, found, columns, headers, disk)
+
+
+def describe(damage: Damage) -> str:
+    """The place of a damage in one line."""
+    may = f"sequences {damage.seq_start} to {damage.seq_stop - 1}" if damage.seq_stop > damage.seq_start else "nothing"
+    return f"{damage.path} at byte {damage.offset}: {damage.reason}; {damage.size} bytes, may have held {may}"
+
+
+def _with_damage_column(batch: pa.RecordBatch) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return batch.append_column(pa.field("damage", pa.string()), pa.nulls(batch.num_rows, pa.string()))
+
+
+def _damage_rows(
+    part: Part, found: list[Damage], columns: tuple[str, ...], headers: HeadersMode, disk: Disk
+) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    rows = []
+    for one in found:
+        fd = disk.open(one.path)
+        try:
+            payload = disk.read(fd, one.size, one.offset)
+        finally:
+            disk.close(fd)
+        rows.append({"stream": part.stream, "seq": one.seq_start, "payload": payload, "damage": describe(one)})
+    return pa.RecordBatch.from_pylist(rows, schema=part_schema(columns, headers, "quarantine"))
+
+
+def _headers_as(headers: HeadersMode) -> HeadersAs:
+    return "raw" if headers == "raw" else "map"

@@ -1,0 +1,191 @@
+"""Planning a parallel read: the streams of a store as views, and a view as parts, each of which one task reads.
+
+Reads only, beside a running writer or with none. Blocks that cannot hold a wanted row are not planned.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from penstock.errors import StreamNotFound
+from penstock.kernel.disk import Disk
+from penstock.kernel.seq_set import SeqSet
+from penstock.kernel.subject import Filters
+from penstock.scan.part import Part, StreamChanged, part_columns, part_schema, read_part
+from penstock.scan.rows import may_hold
+from penstock.store.identity import read_identity
+from penstock.store.layout import StreamPaths
+from penstock.store.marker import require_marker
+from penstock.store.snapshot import Snapshot
+from penstock.store.view import BlockView, StreamView, view_of
+
+PART_BYTES = 64 << 20  # a Spark task costs some 60 ms before its first row
+
+Piece = tuple[BlockView, int, int, int]
+"""Of a block: the sequences [low, high) and the bytes that they stand for."""
+
+
+def stream_names(path: str | os.PathLike[str], account: str = "$G", disk: Disk | None = None) -> list[str]:
+    """The streams of a store, sorted; NotAStore where it is none."""
+    root = os.path.abspath(os.fspath(path))
+    require_marker(root, disk or Disk())
+    folder = os.path.join(root, account)
+    if not os.path.isdir(folder):
+        return []
+    return sorted(entry.name for entry in os.scandir(folder) if _is_stream(entry))
+
+
+def open_views(
+    path: str | os.PathLike[str],
+    streams: Iterable[str] | None = None,
+    account: str = "$G",
+    disk: Disk | None = None,
+) -> list[StreamView]:
+    """The named streams of a store (None: all, by name) as of now; StreamNotFound names those that there are."""
+    disk = disk or Disk()
+    root = os.path.abspath(os.fspath(path))
+    known = stream_names(root, account, disk)
+    wanted = known if streams is None else list(dict.fromkeys(streams))
+    for name in wanted:
+        if name not in known:
+            raise StreamNotFound(f"stream {name!r} not found in {root}; there are: {', '.join(known) or 'none'}")
+    return [view_at(os.path.join(root, account, name), disk) for name in wanted]
+
+
+def view_at(root: str, disk: Disk | None = None) -> StreamView:
+    """The stream in one directory as of now."""
+    disk = disk or Disk()
+    identity = read_identity(disk, StreamPaths(root))
+    snapshot = Snapshot(root, identity.stream_id, name=os.path.basename(root), disk=disk)
+    try:
+        return view_of(snapshot)
+    finally:
+        snapshot.stop()
+
+
+def plan(
+    view: StreamView,
+    *,
+    subjects: Sequence[str | bytes] | None = None,
+    start_seq: int | None = None,
+    stop_seq: int | None = None,
+    since: int | None = None,
+    until: int | None = None,
+    max_bytes: int = PART_BYTES,
+    min_parts: int = 1,
+) -> list[Part]:
+    """The view as parts of about `max_bytes` in sequence order, of which no two hold the same sequence.
+
+    There are at least `min_parts` where there is so much to share out: then blocks are split by sequence.
+    """
+    if max_bytes < 1 or min_parts < 1:
+        raise ValueError(f"max_bytes={max_bytes}, min_parts={min_parts}: each at least 1")
+    blocks = wanted_blocks(view, subjects=subjects, start_seq=start_seq, stop_seq=stop_seq, since=since, until=until)
+    total = sum(size for _, _, _, size in blocks)
+    if not total:
+        return []
+    count = max(min_parts, -(-total // max_bytes))
+    pieces = [piece for whole in blocks for piece in _split(whole, -(-total // count))]
+    return [_part(view, run) for run in _runs(pieces, total / count)]
+
+
+def wanted_blocks(
+    view: StreamView,
+    *,
+    subjects: Sequence[str | bytes] | None = None,
+    start_seq: int | None = None,
+    stop_seq: int | None = None,
+    since: int | None = None,
+    until: int | None = None,
+) -> list[Piece]:
+    """The blocks that can hold a wanted row, each with the range of sequences to take from it and its bytes."""
+    names = [] if Filters(subjects or ()).is_all else list(subjects or ())
+    low = max(view.first_seq, 0 if start_seq is None else start_seq)
+    high = min(view.last_seq + 1, view.last_seq + 1 if stop_seq is None else stop_seq)
+    found = []
+    for block in view.blocks:
+        first, stop = max(block.first_seq, low), min(block.stop_seq, high)
+        if first < stop and may_hold(block, names, since, until):
+            found.append((block, first, stop, max(block.stop - block.start, 1)))
+    return found
+
+
+def _split(whole: Piece, target: int) -> Iterator[Piece]:
+    """A block that is larger than the target as ranges of its sequences."""
+    block, low, high, size = whole
+    count = min(-(-size // target), high - low)
+    for n in range(count):
+        start, stop = low + (high - low) * n // count, low + (high - low) * (n + 1) // count
+        yield block, start, stop, size * (n + 1) // count - size * n // count
+
+
+def _runs(pieces: list[Piece], target: float) -> Iterator[list[Piece]]:
+    """Neighbours, gathered into runs of about equal bytes."""
+    run: list[Piece] = []
+    done, number = 0, 0
+    for piece in pieces:
+        at = int((done + piece[3] / 2) // target)
+        if run and at != number:
+            yield run
+            run = []
+        number = at
+        run.append(piece)
+        done += piece[3]
+    if run:
+        yield run
+
+
+def _part(view: StreamView, run: list[Piece]) -> Part:
+    low, high = run[0][1], run[-1][2]
+    blocks = dict.fromkeys(replace(block, subject_filter=b"") for block, _, _, _ in run)
+    return Part(
+        root=stream_root(view),
+        stream=view.name,
+        stream_id=view.stream_id,
+        epoch=view.epoch,
+        low=low,
+        high=high,
+        blocks=tuple(blocks),
+        dead=_dead_between(view.dead, low, high),
+        size=sum(size for _, _, _, size in run),
+    )
+
+
+def stream_root(view: StreamView) -> str:
+    """The directory of a view that has blocks."""
+    return os.path.dirname(os.path.dirname(view.blocks[0].path))
+
+
+def _dead_between(dead: SeqSet | None, low: int, high: int) -> bytes:
+    if not dead:
+        return b""
+    found, at = SeqSet(), dead.present_from(low)
+    while at is not None and at < high:
+        stop = dead.absent_from(at)
+        stop = high if stop is None else min(stop, high)
+        found.add_range(at, stop - 1)
+        at = dead.present_from(stop)
+    return found.encode() if found else b""
+
+
+def _is_stream(entry: os.DirEntry[str]) -> bool:
+    paths = StreamPaths(entry.path)
+    return os.path.exists(paths.config) or os.path.exists(paths.config_copy)
+
+
+__all__ = [
+    "PART_BYTES",
+    "Part",
+    "StreamChanged",
+    "open_views",
+    "part_columns",
+    "part_schema",
+    "plan",
+    "read_part",
+    "stream_names",
+    "stream_root",
+    "view_at",
+    "wanted_blocks",
+]
