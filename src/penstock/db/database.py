@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.db.door import Door
 from penstock.db.lock import WriteLock
 from penstock.db.stream import Stream
 from penstock.errors import (
@@ -31,6 +32,7 @@ from penstock.errors import (
 from penstock.interfaces import Clock, SystemClock
 from penstock.kernel.disk import Disk
 from penstock.kernel.log import Committer
+from penstock.store.adoption import remove_tree
 from penstock.store.file_store import DURABILITIES, FileStore
 from penstock.store.identity import Identity, mend_identity, read_identity, with_config, write_identity
 from penstock.store.layout import StreamPaths, parse_block_name
@@ -43,7 +45,7 @@ from penstock.stream.config_json import decode_config, encode_config
 from penstock.stream.stream import StreamRules, limits_of
 
 DELETED = ".deleted"  # no stream's name has a dot
-OWN_FILES = ("config.", "messages.jsonl", "HEAD", "CHECKPOINT", "TRUNCATE")
+OWN_FILES = ("config.", "messages.jsonl", "HEAD", "CHECKPOINT", "TRUNCATE", "ADOPT", "BATCHES")
 DUPLICATE_WINDOW_NS = 120 * 10**9  # the default, unless max_age is shorter
 _BAD = set(" \t\r\n\f.*>/\\")
 
@@ -94,6 +96,7 @@ class Database:
         self._pid = os.getpid()
         _check_root(self.path, self.disk, read_only)
         self._write_lock = None if read_only else WriteLock(self.path)
+        self._door: Door | None = None
         self._committer = Committer()
         self._root = os.path.join(self.path, account)
         if not read_only:
@@ -107,6 +110,9 @@ class Database:
             except BaseException:
                 self.close()
                 raise
+        if self._write_lock is not None:
+            self._door = Door(self)
+            self._write_lock.tell(door=self._door.name)
         _open_databases.add(self)
 
     # Streams.
@@ -190,6 +196,7 @@ class Database:
     def _clear(self, root: str) -> list[str]:
         """Remove what is left of a deleted stream, but for files that are not ours: those."""
         blocks = os.path.join(root, "blocks")
+        remove_tree(self.disk, os.path.join(root, "staging"))
         for folder in (blocks, root):
             for entry in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
                 if entry.endswith((".blk", ".sum", ".damaged", ".tmp", ".begun")) or entry.startswith(OWN_FILES):
@@ -292,6 +299,8 @@ class Database:
 
     def close(self) -> None:
         """Write what is pending, stop the streams in good order, let go of the directory. Twice is harmless."""
+        if self._door is not None and self._pid == os.getpid():
+            self._door.close()  # first, and without the lock: a request that is being served needs it
         with self._lock:
             if self._is_closed or self._pid != os.getpid():
                 return
@@ -352,6 +361,8 @@ def _after_fork() -> None:
     for database in list(_open_databases):
         database._lock = threading.RLock()
         database._committer.forget_threads()  # type: ignore[attr-defined]
+        if database._door is not None:
+            database._door.forget()
         for stream in database._streams.values():
             stream._lock, stream.is_forked = threading.RLock(), True
 

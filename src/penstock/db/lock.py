@@ -31,16 +31,21 @@ class WriteLock:
             holder = read_holder(self._fd)
             os.close(self._fd)
             raise StoreLocked(root, holder) from error
-        about = {
+        self._about: dict[str, object] = {
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "command": " ".join(sys.argv)[:200] or sys.executable,
         }
         _held.add(self)
+        self.tell()
+
+    def tell(self, **more: object) -> None:
+        """Write down who we are, for those who find the lock taken."""
+        self._about |= more
         with contextlib.suppress(OSError):  # a full disk: the lock holds all the same, but nobody learns whose it is
             os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, json.dumps(about).encode() + b"\n", 0)
+            os.pwrite(self._fd, json.dumps(self._about).encode() + b"\n", 0)
 
     def release(self) -> None:
         if self._fd >= 0:

@@ -1,4 +1,8 @@
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from typing_extensions import Buffer
+
+from penstock.kernel.block_scan import BlockScan
 
 _Headers = Mapping[str, str | Sequence[str]] | bytes | None
 
@@ -18,6 +22,16 @@ class Batch:
     def one(subject: str | bytes, payload: bytes, headers: _Headers = None) -> Batch: ...
     @staticmethod
     def raw(items: Iterable[tuple[int, int, str | bytes, bytes | None, bytes]]) -> Batch: ...
+    @staticmethod
+    def of_scan(scan: BlockScan, data: Buffer, without: Collection[int] = (), keep_times: bool = False) -> Batch: ...
+    @staticmethod
+    def of_columns(
+        count: int,
+        subjects: tuple[Buffer, Buffer],
+        payloads: tuple[Buffer, Buffer],
+        headers: tuple[Buffer | None, int, Buffer, Buffer] | None = None,
+        times: Buffer | None = None,
+    ) -> Batch: ...
     def asks_rules(self, n: int) -> bool: ...
     def subject(self, n: int) -> bytes: ...
     def payload_size(self, n: int) -> int: ...

@@ -7,8 +7,12 @@ from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdint cimport int32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
+
+from penstock.kernel.block_scan cimport BlockScan, ScanRow
+from penstock.kernel.format cimport FLAG_HEADERS, FLAG_MSG_ID, FLAG_TTL
 
 cdef extern from "Python.h":
     PyObject* PyList_GET_ITEM(object items, Py_ssize_t n)
@@ -153,6 +157,80 @@ cdef class Batch:
         batch.has_rules = False
         return batch
 
+    @staticmethod
+    def of_scan(BlockScan scan not None, const unsigned char[::1] data not None, without=(), bint keep_times=False):
+        """The messages that a scan found in `data`, but for the rows `without`; times are kept or are those of the append."""
+        cdef Batch batch = Batch()
+        cdef Incoming* item
+        cdef ScanRow* row
+        cdef Py_ssize_t n
+        batch.keep.append(data)
+        batch.reserve(scan.count)
+        for n in range(scan.count):
+            if without and n in without:
+                continue
+            row = &scan.rows[n]
+            item = batch.add()
+            item.subject = &data[row.subject]
+            item.subject_size = row.subject_size
+            if row.flags & FLAG_HEADERS:
+                item.headers = &data[row.headers]
+                item.headers_size = row.headers_size
+            item.payload = &data[row.headers + row.headers_size] if row.payload_size else NULL
+            item.payload_size = row.payload_size
+            item.flags = row.flags & (FLAG_TTL | FLAG_MSG_ID)
+            if keep_times:
+                item.time = row.time
+        return batch
+
+    @staticmethod
+    def of_columns(Py_ssize_t count, subjects, payloads, headers=None, times=None):
+        """A batch over Arrow buffers, which it keeps alive: nothing is copied.
+
+        `subjects` and `payloads` are (offsets, data), `headers` is (bitmap or None, first bit, offsets, data): offsets are
+        int32 and begin with the first row's. `times` are int64 nanoseconds.
+        """
+        cdef Batch batch = Batch()
+        cdef Incoming* item
+        cdef Py_ssize_t n, bit = 0
+        cdef const int32_t[::1] subject_at = subjects[0]
+        cdef const unsigned char[::1] subject_data = subjects[1]
+        cdef const int32_t[::1] payload_at = payloads[0]
+        cdef const unsigned char[::1] payload_data = payloads[1]
+        cdef const int32_t[::1] header_at = None
+        cdef const unsigned char[::1] header_data = None
+        cdef const unsigned char[::1] header_bits = None
+        cdef const int64_t[::1] time_at = None
+        batch.keep += [subjects, payloads, headers, times]
+        _check_offsets(subject_at, count, subject_data.shape[0], "subjects")
+        _check_offsets(payload_at, count, payload_data.shape[0], "payloads")
+        if headers is not None:
+            header_bits, bit, header_at, header_data = headers
+            _check_offsets(header_at, count, header_data.shape[0], "headers")
+            if header_bits is not None and header_bits.shape[0] * 8 < bit + count:
+                raise ValueError("headers: the bitmap is shorter than the column")
+        if times is not None:
+            time_at = times
+            if time_at.shape[0] < count:
+                raise ValueError("times: the column is shorter than the others")
+        batch.reserve(count)
+        for n in range(count):
+            item = batch.add()
+            item.subject = &subject_data[0] + subject_at[n] if subject_data.shape[0] else NULL
+            item.subject_size = subject_at[n + 1] - subject_at[n]
+            item.payload = &payload_data[0] + payload_at[n] if payload_data.shape[0] else NULL
+            item.payload_size = payload_at[n + 1] - payload_at[n]
+            if header_at is not None and header_at[n + 1] > header_at[n] and (
+                    header_bits is None or (header_bits[(bit + n) >> 3] >> ((bit + n) & 7)) & 1):
+                item.headers = &header_data[0] + header_at[n]
+                item.headers_size = header_at[n + 1] - header_at[n]
+                if memmem(item.headers, item.headers_size, b"Nats-", 5) != NULL:
+                    item.has_rules = True
+                    batch.has_rules = True
+            if time_at is not None:
+                item.time = time_at[n]
+        return batch
+
     def asks_rules(self, Py_ssize_t n):
         """Does message n have a header that a rule reads?"""
         return self.items[n].has_rules
@@ -204,6 +282,17 @@ cdef class Batch:
         while start < self.count and not self.items[start].has_rules:
             start += 1
         return start
+
+
+cdef int _check_offsets(const int32_t[::1] offsets, Py_ssize_t count, Py_ssize_t size, str what) except -1:
+    """No pointer may leave the data, whatever the offsets say."""
+    cdef Py_ssize_t n
+    if offsets.shape[0] < count + 1 or offsets[0] < 0 or offsets[count] > size:
+        raise ValueError(f"{what}: the offsets leave the column's {size} bytes")
+    for n in range(count):
+        if offsets[n] > offsets[n + 1]:
+            raise ValueError(f"{what}: the offsets of row {n} go back")
+    return 0
 
 
 def _encode_headers(headers):

@@ -17,8 +17,9 @@ from typing import Any
 from penstock.errors import CorruptBlock, DiskFull, ReadOnlyStore, StoreError, WriteFailed
 from penstock.interfaces import Clock, SystemClock
 from penstock.kernel import summary as kernel
+from penstock.kernel.batch import Batch
 from penstock.kernel.block_scan import scan_block
-from penstock.kernel.constants import RECORDS_START
+from penstock.kernel.constants import REASONS, RECORDS_START
 from penstock.kernel.core import Core
 from penstock.kernel.disk import Disk
 from penstock.kernel.index import Index
@@ -26,6 +27,7 @@ from penstock.kernel.log import Committer, Log
 from penstock.kernel.reader import Query
 from penstock.kernel.seq_set import SeqSet
 from penstock.kernel.xxh64 import xxh64_of
+from penstock.store.adoption import Adoption
 from penstock.store.base import COMPACT, LOST, NEVER, SKIPPED, USER, Store, forget_block_memory
 from penstock.store.checkpoint import BlockRow, Checkpoint
 from penstock.store.layout import BlockHeader, StreamPaths, boot_id
@@ -37,6 +39,7 @@ DURABILITIES = ("disk", "os", "lazy")
 SUBJECT_WEIGHT = 45  # bytes of a subject in a checkpoint, about
 CHECKPOINT_WEIGHTS = 4  # times its own size in summaries are written between two checkpoints
 CHECKPOINT_AFTER = 16 << 20  # bytes of summaries: a second of an open without one reads a gigabyte of them
+MAX_MSGS_PER_SUBJECT = REASONS.index("max_msgs_per_subject")
 Mark = tuple[int, int, bytes | None, int]  # seq, time, hash of the message id, expiry
 
 
@@ -131,7 +134,10 @@ class FileStore(Store):
             self._cut_files()
         else:
             self.pending_cut: Cut | None = None
+        adoption = Adoption(self)
+        adoption.before_open()
         self._recover(limits)
+        adoption.after_open()
 
     def _recover(self, limits: Limits) -> None:
         """Fill the index from the files and bring the files into order again."""
@@ -468,8 +474,21 @@ class FileStore(Store):
             self._roll_back()
         log.clear_failure()
         self._cut_back()
+        if os.path.exists(self.paths.adopt):
+            Adoption(self).resume()
         if (log.is_owing or self.durability == "lazy") and self.core.sync() < 0:
             raise self._failure() from error
+
+    def _after_adoption(self, counts: dict[bytes, int]) -> None:
+        """Bring the stream within its limits after blocks with so many messages per subject have come in."""
+        now, limit = self.clock.now_ns(), self.limits.max_msgs_per_subject
+        if limit > 0:  # first: message by message it comes before the others too
+            for subject in counts:
+                self.core.delete_matching([subject], 1, 2**63 - 1, limit, 2**63 - 1, MAX_MSGS_PER_SUBJECT, now)
+        self.core.append(Batch(), 0, 0, now)
+        self.expire(now)
+        self.commit()
+        self._checkpoint_if_due()
 
     def flush_all_pending(self) -> None:
         """Write everything to the files."""
@@ -726,7 +745,8 @@ class FileStore(Store):
     def _files(self) -> Iterator[str]:
         for name in sorted(os.listdir(self.paths.blocks), reverse=True):
             yield os.path.join(self.paths.blocks, name)
-        for path in (self.paths.checkpoint, self.paths.head, self.paths.truncate):
+        paths = self.paths
+        for path in (paths.checkpoint, paths.head, paths.truncate, paths.adopt, paths.batches, paths.batches_copy):
             if os.path.exists(path):
                 yield path
 

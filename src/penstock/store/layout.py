@@ -108,6 +108,22 @@ class StreamPaths:
         return os.path.join(self.root, "TRUNCATE")
 
     @property
+    def staging(self) -> str:
+        return os.path.join(self.root, "staging")
+
+    @property
+    def adopt(self) -> str:
+        return os.path.join(self.root, "ADOPT")
+
+    @property
+    def batches(self) -> str:
+        return os.path.join(self.root, "BATCHES")
+
+    @property
+    def batches_copy(self) -> str:
+        return os.path.join(self.root, "BATCHES.copy")
+
+    @property
     def config(self) -> str:
         return os.path.join(self.root, "config.json")
 

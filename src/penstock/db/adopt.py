@@ -1,0 +1,195 @@
+"""adopt: what the tasks of a job have staged goes into its stream, exactly once. See store/adoption.py.
+
+Limits and message ids are judged here, when the whole batch and the whole stream are known. The batch is taken by the
+process that writes to the store; `adopt` asks it through its door, or takes the lock for the moment that it needs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.db.stage import discard_job
+from penstock.errors import (
+    MaxBytesExceeded,
+    MaxMsgsExceeded,
+    MaxMsgsPerSubjectExceeded,
+    StoreClosed,
+    StoreError,
+    StoreLocked,
+    StreamSealed,
+)
+from penstock.kernel.batch import Batch
+from penstock.store.adoption import (
+    Adopted,
+    Adoption,
+    BadStage,
+    StagedBlock,
+    read_batches,
+    scan_staged,
+    staged_blocks,
+    subject_counts,
+)
+from penstock.store.file_store import FileStore
+from penstock.store.layout import StreamPaths
+
+if TYPE_CHECKING:
+    from penstock.db.stream import Stream
+
+Info = dict[str, Any]
+
+
+def adopt_staged(stream: Stream, job: str, tasks: Sequence[Info], query: str = "", batch: int = 0) -> Adopted:
+    """Adopt what `tasks` (as `Stage.finish` told) staged; the caller holds the stream's lock.
+
+    With a query, its batches are counted: one that is not above the last adopted is known, and nothing is done.
+    """
+    store = stream._rules.store
+    if not isinstance(store, FileStore):
+        raise StoreError(f"stream {stream.name} is kept in memory: nothing can be staged for it")
+    if store.core.log.failure() is not None:
+        store.retry()
+    if query:
+        known = read_batches(store.disk, store.paths).get(query)
+        if known is not None and batch <= known["batch"]:
+            discard_job(store.paths.root, job, store.disk)
+            is_same = batch == known["batch"]
+            first, last = (known["first_seq"], known["last_seq"]) if is_same else (0, 0)
+            return Adopted(first, last, last - first + 1 if is_same else 0, was_known=True)
+    if stream.config.sealed:
+        raise StreamSealed
+    for info in tasks:
+        if info["revision"] != stream.identity.revision:
+            raise BadStage(f"the configuration of {stream.name} was changed while the batch was written; run it again")
+    keep_seqs = any(info["start_seq"] > 1 for info in tasks)
+    has_times = any(info["has_times"] for info in tasks)
+    staged = [
+        staged_blocks(store.disk, os.path.join(store.paths.staging, job, info["task"]), store.stream_id)
+        for info in tasks
+        if info["messages"]
+    ]
+    duplicates = sum(info["duplicates"] for info in tasks)
+    staged, dropped = _without_duplicates(stream, store, job, staged, has_times, keep_seqs)
+    duplicates += dropped
+    counted = [block for task in staged for block in task]
+    _check_limits(store, counted)
+    if not counted and not query:
+        discard_job(store.paths.root, job, store.disk)
+        return Adopted(store.index.last_seq + 1, store.index.last_seq, 0, duplicates)
+    messages = sum(block.summary.count for block in counted)
+    first, last, marks = Adoption(store).adopt(
+        staged, query=query, batch=batch, has_times=has_times, keep_seqs=keep_seqs
+    )
+    for seq, time, hashed, _ in marks:
+        if hashed is not None:
+            stream._rules.dedupe.add(hashed, seq, time)
+    stream._rules._last_id = None
+    discard_job(store.paths.root, job, store.disk)
+    return Adopted(first, last, messages, duplicates)
+
+
+def _without_duplicates(
+    stream: Stream, store: FileStore, job: str, staged: list[list[StagedBlock]], has_times: bool, keep_seqs: bool
+) -> tuple[list[list[StagedBlock]], int]:
+    """The staged blocks without the messages whose ids the stream has seen, or an earlier one of them; how many."""
+    rules, now = stream._rules, store.clock.now_ns()
+    if not rules.config.duplicate_window or not any(block.summary.ids for task in staged for block in task):
+        return staged, 0
+    seen: set[bytes] = set()
+    dropped: dict[str, set[int]] = {}
+    for task in staged:
+        for block in task:
+            for row, _time, hashed in block.summary.ids:
+                if hashed in seen or rules.dedupe.lookup(hashed, now) is not None:
+                    dropped.setdefault(block.path, set()).add(row)
+                seen.add(hashed)
+    if not dropped:
+        return staged, 0
+    if keep_seqs:
+        raise BadStage(f"{sum(map(len, dropped.values()))} message ids are in {stream.name} already: is this its copy?")
+    # Written once more, without them.
+    from penstock.db.stage import Stage
+
+    again = Stage(store.paths.root, job, f"again-{os.urandom(4).hex()}", has_times=has_times, disk=store.disk)
+    try:
+        again.rules.dedupe.window_ns = 0
+        for task in staged:
+            for block in task:
+                scan, data = scan_staged(store.disk, block)
+                part = Batch.of_scan(scan, data, dropped.get(block.path, ()), has_times)
+                again.store.append(part)
+                _carry_marks(again.store, scan, data, part, dropped.get(block.path, set()))
+                again.store.commit()
+        again.messages = again.store.index.messages
+        again.finish()
+    except BaseException:
+        again.discard()
+        raise
+    blocks = staged_blocks(store.disk, again.folder, store.stream_id) if again.messages else []
+    return [blocks], sum(map(len, dropped.values()))
+
+
+def _carry_marks(target: FileStore, scan: Any, data: bytes, part: Batch, without: set[int]) -> None:
+    """The ids and expiries of the messages that were written once more."""
+    from penstock.kernel import summary as kernel
+    from penstock.store.recovery import read_marks
+
+    seqs = dict(zip((row for row in range(scan.count) if row not in without), part.seqs(), strict=True))
+    rows = [row for row in kernel.marked_rows(scan, data) if row[0] in seqs]
+    for row, (_, time, hashed, expiry) in zip(rows, read_marks(rows), strict=True):
+        target.note_mark(seqs[row[0]], time, hashed, expiry)
+
+
+def _check_limits(store: FileStore, blocks: Sequence[StagedBlock]) -> None:
+    """Discard-new: a batch that does not fit is refused as a whole."""
+    limits, index = store.limits, store.index
+    if not limits.discard_new:
+        return
+    messages = index.messages + sum(block.summary.count for block in blocks)
+    size = index.bytes + sum(block.summary.message_bytes for block in blocks)
+    if 0 < limits.max_msgs < messages:
+        raise MaxMsgsExceeded
+    if 0 < limits.max_bytes < size:
+        raise MaxBytesExceeded
+    if limits.discard_new_per_subject and limits.max_msgs_per_subject > 0:
+        for subject, count in subject_counts(blocks).items():
+            there = store.query.totals([subject]).get(subject.decode("utf-8", "surrogateescape"), 0)
+            if there + count > limits.max_msgs_per_subject:
+                raise MaxMsgsPerSubjectExceeded
+
+
+def adopt(
+    path: str | os.PathLike[str],
+    stream: str,
+    job: str,
+    tasks: Sequence[Info],
+    *,
+    query: str = "",
+    batch: int = 0,
+    account: str = "$G",
+) -> Adopted:
+    """Adopt a job's tasks into a stream of the store at `path`, whoever writes to it now."""
+    from penstock.db.database import open_database
+    from penstock.db.door import ask
+
+    request = {"op": "adopt", "account": account, "stream": stream, "job": job, "tasks": list(tasks), "query": query,
+               "batch": batch}  # fmt: skip
+    for _ in range(3):
+        try:
+            with open_database(path, account=account) as db:
+                return db.get_stream(stream).adopt(job, tasks, query=query, batch=batch)
+        except StoreLocked as locked:
+            try:
+                return Adopted(**ask(path, request))
+            except (ConnectionError, FileNotFoundError):
+                last = locked  # it has just gone, or has not opened its door yet
+    raise last
+
+
+def root_of(path: str | os.PathLike[str], stream: str, account: str = "$G") -> str:
+    """The folder of a stream."""
+    return StreamPaths(os.path.join(os.path.abspath(os.fspath(path)), account, stream)).root
+
+
+__all__ = ["Adopted", "StoreClosed", "adopt", "adopt_staged", "root_of"]

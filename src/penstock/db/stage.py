@@ -1,0 +1,178 @@
+"""Stage: messages that a task of a larger job writes beside a stream, to be adopted with those of the other tasks.
+
+A task needs no lock and no other process: it writes finished blocks into a store of its own, in the stream's `staging`
+folder. What can be judged there is judged there: subjects, sizes, headers. Whoever writes to the stream adopts them all
+or none: adopt.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+from penstock.errors import PenstockError, PublishRefused, StoreError
+from penstock.kernel import summary as kernel
+from penstock.kernel.batch import Batch
+from penstock.kernel.disk import Disk
+from penstock.store.adoption import remove_tree
+from penstock.store.file_store import FileStore
+from penstock.store.identity import read_identity
+from penstock.store.layout import StreamPaths
+from penstock.stream.config import StreamConfig
+from penstock.stream.config_json import decode_config
+from penstock.stream.stream import StreamRules, limits_of
+
+INFO = "stage.json"
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
+_REFUSED = re.compile(rb"\r\nNats-(?:Rollup|Expected-[A-Za-z-]+|Batch-[A-Za-z-]+|Incr|Schedule[A-Za-z-]*):")
+
+
+class StagedMessageRefused(PenstockError):
+    """A message that cannot be staged: which one, and why."""
+
+
+class _StageClock:
+    """No time passes in a stage: its messages get the time of the adoption."""
+
+    def now_ns(self) -> int:
+        return 1
+
+
+class Stage:
+    """What one task writes. `append` batches, then `finish`; or `discard`.
+
+    Always true: nothing of it is in the stream before it is adopted; a stage that was finished is on disk.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        job: str,
+        task: str,
+        *,
+        start_seq: int = 1,
+        has_times: bool = False,
+        disk: Disk | None = None,
+    ) -> None:
+        """`root` is the stream's folder. With `start_seq` the sequences are kept at adoption."""
+        check_stage_name(job)
+        check_stage_name(task)
+        self.paths = StreamPaths(root)
+        self.disk = disk or Disk()
+        self.job, self.task, self.start_seq, self.has_times = job, task, start_seq, has_times
+        identity = read_identity(self.disk, self.paths)
+        self.config = decode_config(json.dumps(identity.config).encode())
+        self.revision = identity.revision
+        self.folder = os.path.join(self.paths.staging, job, task)
+        for folder in (self.paths.staging, os.path.dirname(self.folder), self.folder):
+            self.disk.mkdir(folder)
+        self.store = FileStore(
+            self.folder,
+            identity.stream_id,
+            name=self.config.name,
+            limits=limits_of(_unlimited(self.config)),
+            durability="lazy",
+            disk=self.disk,
+            clock=_StageClock(),
+        )
+        if start_seq > 1:
+            kernel.set_ends(self.store.index, start_seq, start_seq - 1)
+            self.store.core.log.start_at(start_seq - 1)
+        self.rules = StreamRules(_unlimited(self.config), self.store)
+        self.messages = 0
+        self.duplicates = 0
+
+    def append(self, batch: Batch) -> None:
+        """Take a batch; StagedMessageRefused names the first message that the stream would not take."""
+        if batch.has_rules:
+            self._refuse_orders(batch)
+        refused, duplicates = self.rules.take(batch)
+        if refused:
+            at, error = refused[0]
+            subject = batch.subject(at).decode("utf-8", "backslashreplace")
+            raise StagedMessageRefused(f"message #{self.messages + at} on {subject!r} for {self.config.name}: {error}")
+        self.duplicates += len(duplicates)
+        self.messages += batch.count
+        self.store.commit()
+
+    def skip_to(self, seq: int) -> None:
+        """The sequences up to `seq` hold no message: the next one has `seq`."""
+        last = self.store.index.last_seq
+        if seq <= last:
+            raise StagedMessageRefused(f"sequence {seq} follows {last}: sequences rise")
+        if seq > last + 1:
+            self.store.skip(seq - last - 1)
+
+    def _refuse_orders(self, batch: Batch) -> None:
+        """What asks about the stream at this moment cannot be answered later, and for many at once."""
+        at = batch.next_rule(0)
+        while at < batch.count:
+            found = _REFUSED.search(batch.headers(at) or b"")
+            if found:
+                header = found[0][2:-1].decode()
+                raise StagedMessageRefused(
+                    f"message #{self.messages + at} for {self.config.name} has the header {header}, which a bulk write "
+                    "cannot honour; leave it out, or publish the message"
+                )
+            at = batch.next_rule(at + 1)
+
+    def finish(self) -> dict[str, Any]:
+        """Bring everything to the disk: what the adoption has to know, for JSON."""
+        self.store.core.seal_active()
+        self.store.stop()
+        stored = self.store.index.messages
+        info = {
+            "job": self.job,
+            "task": self.task,
+            "revision": self.revision,
+            "messages": stored,
+            "duplicates": self.duplicates,
+            "has_times": self.has_times,
+            "start_seq": self.start_seq,
+        }
+        self.disk.write_file(os.path.join(self.folder, INFO), json.dumps(info).encode())
+        return info
+
+    def discard(self) -> None:
+        """Leave nothing behind."""
+        self.store.abandon()
+        remove_tree(self.disk, self.folder)
+
+
+def discard_job(root: str, job: str, disk: Disk | None = None) -> None:
+    """Remove everything that the tasks of a job have staged."""
+    check_stage_name(job)
+    disk, paths = disk or Disk(), StreamPaths(root)
+    _quietly(lambda: remove_tree(disk, os.path.join(paths.staging, job)))
+    if os.path.isdir(paths.staging) and not os.listdir(paths.staging):
+        _quietly(lambda: disk.rmdir(paths.staging))
+
+
+def _quietly(action: Callable[[], None]) -> None:
+    """Another task may be at work in the folder: what it adds meanwhile is removed with the next job."""
+    try:
+        action()
+    except OSError as error:
+        if not isinstance(error, FileNotFoundError) and error.errno != 39:  # ENOTEMPTY
+            raise
+
+
+def check_stage_name(name: str) -> None:
+    if not _NAME.fullmatch(name) or ".." in name:
+        raise StoreError(f"{name!r} is no name for a stage: letters, digits, - _ and . (up to 200)")
+
+
+def _unlimited(config: StreamConfig) -> StreamConfig:
+    """The stream without the limits that only the whole of it can keep."""
+    import msgspec
+
+    return msgspec.structs.replace(
+        config, max_msgs=-1, max_bytes=-1, max_age=0, max_msgs_per_subject=-1, discard="old",
+        discard_new_per_subject=False, first_seq=0, allow_rollup_hdrs=False,
+    )  # fmt: skip
+
+
+__all__ = ["PublishRefused", "Stage", "StagedMessageRefused", "check_stage_name", "discard_job"]
