@@ -1,0 +1,92 @@
+"""What has become of a stream since a lake last looked: is it still the same, and which rows were deleted.
+
+Age and limits take nothing from a lake; deletes, purges, rollups and erasures hide its rows. Rules: docs/lake.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from penstock.kernel.disk import Disk
+from penstock.kernel.seq_set import SeqSet
+from penstock.spark.manifest import LakeError, StreamInLake, unpack
+from penstock.store.deletes import BY_USER, Deletes, Position, by_reason, gone_from, without
+from penstock.store.identity import read_identity
+from penstock.store.layout import StreamPaths
+
+if TYPE_CHECKING:
+    from penstock.store.view import StreamView
+
+Unexplained = Literal["auto", "keep", "hide", "fail"]
+
+
+@dataclass(slots=True)
+class Removed:
+    """What the store has taken away of the rows that a lake has, or is about to have."""
+
+    hidden: dict[str, SeqSet] = field(default_factory=dict)
+    unexplained: SeqSet = field(default_factory=SeqSet)
+    gone: SeqSet = field(default_factory=SeqSet)
+    position: Position | None = None
+
+
+def what_changed(view: StreamView, known: StreamInLake | None, found: Deletes) -> str | None:
+    """Why the stream is not the one that the lake has rows of; None: it is."""
+    if known is None:
+        return None
+    if view.stream_id.hex() != known.stream_id:
+        return "it was deleted and made anew since the last export"
+    if view.last_seq < known.last:
+        return f"it was cut back to {view.last_seq}, and the lake has messages up to {known.last}"
+    if found.reused_from is not None and found.reused_from <= known.last:
+        return (
+            f"it was cut back to {found.reused_from - 1} and written anew, and the lake has messages up to {known.last}"
+        )
+    return None
+
+
+def what_went(
+    view: StreamView, folder: str, known: StreamInLake | None, found: Deletes, unexplained: Unexplained
+) -> Removed:
+    """What has gone since the last export of the rows that are in the lake, or will be with this one."""
+    before, last = SeqSet(), known.last if known else 0
+    for first, stop in unpack(known.gone).ranges() if known else ():
+        if first <= last:
+            before.add_range(first, min(stop, last))
+    now = gone_from(view, view.last_seq)
+    gone = before.copy()
+    for first, stop in now.ranges():
+        if stop > last:  # these will not be exported
+            gone.add_range(max(first, last + 1), stop)
+    reasons = by_reason(found.removals, gone, view.last_seq)
+    hidden = {reason: seqs for reason, seqs in reasons.items() if reason in BY_USER}
+    left = without(now, gone)
+    if found.missing and unexplained in ("hide", "fail"):
+        # A record of age may stand for a message whose delete, told in a block that is gone, came first.
+        for reason, seqs in reasons.items():
+            if reason not in BY_USER:
+                left.update(seqs)
+    gone.update(now)
+    if left:
+        if unexplained == "fail":
+            raise LakeError(
+                f"stream {view.name}: {len(left)} exported messages from {left.first} to {left.last} are gone, and the "
+                f"blocks that said why are gone too; unexplained=hide hides them in the lake, unexplained=keep does not"
+            )
+        if unexplained == "hide" or (unexplained == "auto" and not has_limits(folder, view.disk)):
+            for seqs in hidden.values():
+                left = without(left, seqs)
+            hidden["unexplained"], left = left, SeqSet()
+    return Removed(hidden, left, gone, found.position)
+
+
+def has_limits(folder: str, disk: Disk) -> bool:
+    """Whether messages may go from this stream by themselves; else only a delete can have taken one."""
+    config = read_identity(disk, StreamPaths(folder)).config
+    limits = ("max_age", "max_msgs", "max_bytes", "max_msgs_per_subject")
+    return (
+        any(int(config.get(name) or 0) > 0 for name in limits)
+        or config.get("retention", "limits") != "limits"
+        or bool(config.get("allow_msg_ttl"))
+    )
