@@ -32,7 +32,7 @@ from penstock.errors import (
     StoreClosed,
     StoreLocked,
 )
-from penstock.testing import SPACE_KINDS, CrashDisk, FakeClock
+from penstock.testing import SPACE_KINDS, CrashDisk, FakeClock, crash_image
 
 # Places.
 
@@ -749,3 +749,15 @@ def test_a_folder_without_a_config_is_no_stream(store: Path) -> None:
     with penstock.open(store) as db:
         assert db.streams() == ["S"] and "EMPTY" not in db
         assert db.stream("EMPTY").publish("EMPTY", b"").seq == 1
+
+
+def test_a_power_cut_does_not_take_a_new_store_away(root: Path) -> None:
+    """The folder's own name once was not on disk when its first message was acknowledged."""
+    root.mkdir()
+    disk = CrashDisk(root)
+    with penstock.open(root / "deep" / "store", disk=disk) as db:
+        db.stream("S", subjects=["a"]).publish("a", b"kept")
+        disk.mark("acknowledged")
+    image = crash_image(disk, root / "image", cut=disk.marks[0][0], mode="none")
+    with penstock.open(image.path / "deep" / "store") as db:
+        assert db.get_stream("S").get(1).data == b"kept"

@@ -396,13 +396,20 @@ def _check_root(root: str, disk: Disk, read_only: bool) -> None:
     if os.path.isdir(root) and any(name not in ("LOCK", "$G") for name in os.listdir(root)):
         raise NotAStore(root, f"the directory holds other files and no {MARKER} file; choose an empty one")
     try:
-        if not os.path.isdir(root):
-            os.makedirs(os.path.dirname(root), exist_ok=True)
-            disk.mkdir(root)
+        _make_folder(root, disk)
     except PermissionError as error:
         raise ReadOnlyStore(root, "no permission to make it") from error
     except OSError as error:
         raise NotAStore(root, f"it cannot be made: {error.strerror}") from error
+
+
+def _make_folder(path: str, disk: Disk) -> None:
+    """Make a folder, and those above it, that a power cut cannot take away again with all that is in it."""
+    if not os.path.isdir(path):
+        above = os.path.dirname(path)
+        _make_folder(above, disk)
+        disk.mkdir(path)
+        disk.sync_folder(above)
 
 
 def _mark_root(root: str, disk: Disk) -> None:

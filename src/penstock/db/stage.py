@@ -25,7 +25,6 @@ from penstock.stream.config import StreamConfig
 from penstock.stream.config_json import decode_config
 from penstock.stream.stream import StreamRules, limits_of
 
-INFO = "stage.json"
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 _REFUSED = re.compile(rb"\r\nNats-(?:Rollup|Expected-[A-Za-z-]+|Batch-[A-Za-z-]+|Incr|Schedule[A-Za-z-]*):")
 
@@ -133,7 +132,8 @@ class Stage:
             "has_times": self.has_times,
             "start_seq": self.start_seq,
         }
-        self.disk.write_file(os.path.join(self.folder, INFO), json.dumps(info).encode())
+        for folder in (os.path.dirname(self.folder), self.paths.staging, self.paths.root):
+            self.disk.sync_folder(folder)  # the folders themselves may be new
         return info
 
     def discard(self) -> None:

@@ -233,13 +233,17 @@ class Adoption:
 
     def move(self, plan: dict[str, Any]) -> None:
         """Put the files where the plan says. May be repeated."""
+        folders = [self.paths.blocks]
         for name, block_id, _size in plan["moves"]:
             source, target = os.path.join(self.paths.root, name), self.paths.block(block_id)
             if os.path.exists(source):
                 self.disk.rename(source, target)
             elif not os.path.exists(target):
                 raise CorruptBlock(target, 0, f"it was to be adopted from {source}, and both are gone")
-        self.disk.sync_folder(self.paths.blocks)
+            folders.append(os.path.dirname(source))
+        for folder in dict.fromkeys(folders):  # both ends of a rename
+            if os.path.isdir(folder):
+                self.disk.sync_folder(folder)
 
     def _take_in(self, plan: dict[str, Any]) -> list[Mark]:
         """Move the blocks and add them to the index."""
