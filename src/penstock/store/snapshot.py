@@ -115,7 +115,7 @@ class Snapshot(Store):
     def refresh(self) -> bool:
         """Go on to what is committed now; True when there is anything new."""
         head = self.read_head()
-        if head is None or (self.head is not None and head.counter == self.head.counter):
+        if head is None or head == self.head:  # not by its counter alone: a truncation begins that anew
             return False
         old = self.head
         if old is not None and old.block_id == head.block_id and old.epoch == head.epoch and old.offset <= head.offset:
