@@ -331,6 +331,26 @@ def test_limits_and_age_are_loss(store: Database, limit: dict[str, Any]) -> None
         Query(reader_of(store.path, stream="S"), query.offset).run()
 
 
+@pytest.mark.parametrize("is_strict", [True, False])
+def test_a_loss_between_planning_and_reading_is_noticed(store: Database, is_strict: bool) -> None:
+    """The blocks that a task was to read are gone when it comes to them."""
+    fill(store, "S", 30_000, size=1000)
+    reader = reader_of(store.path, stream="S", failOnDataLoss=str(is_strict))
+    start = reader.initialOffset()
+    partitions = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+    stream = store.stream("S")
+    stream.purge(seq=25_001)
+    while os.path.exists(partitions[0].value[0].blocks[0].path):  # a block goes some time after its last message
+        stream.sync()
+        fill(store, "S", 1)
+    if is_strict:
+        with pytest.raises(PenstockSparkError, match=r"StreamChanged: stream S in .*messages 1 to \d+ were removed"):
+            list(reader.read(partitions[0]))
+    else:
+        found = [seq for one in partitions for batch in reader.read(one) for seq in batch["seq"].to_pylist()]
+        assert found == sorted(set(found)) and set(range(25_001, 30_001)) <= set(found)
+
+
 def test_messages_that_somebody_deleted_are_no_loss(store: Database) -> None:
     fill(store, "S", 100)
     query = Query(reader_of(store.path, stream="S", endingSeq=21))

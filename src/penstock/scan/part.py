@@ -83,11 +83,13 @@ def read_part(
     mode: Mode = "fail",
     batch_rows: int = BATCH_ROWS,
     batch_bytes: int = BATCH_BYTES,
+    may_shrink: bool = True,
     disk: Disk | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a part, in sequence order.
 
-    mode: a damaged place fails with CorruptBlock, is skipped with a warning in the log, or becomes a row of its own,
+    may_shrink: whether messages that a limit, age or a purge takes away while the part is read are left out; else they
+    are StreamChanged. mode: a damaged place fails with CorruptBlock, is skipped with a warning in the log, or becomes a row of its own,
     with the place in the column `damage`, its bytes as the payload and the first sequence that it may have held.
     """
     disk = disk or Disk()
@@ -117,7 +119,7 @@ def read_part(
             tries += 1
             if tries == TRIES_MAX:
                 raise
-            part = _again(part, reading.next_seq, subjects, since, until, disk)
+            part = _again(part, reading.next_seq, subjects, since, until, may_shrink, disk)
 
 
 def view_of_part(part: Part, disk: Disk) -> StreamView:
@@ -157,7 +159,13 @@ def check_unchanged(part: Part, disk: Disk) -> None:
 
 
 def _again(
-    part: Part, next_seq: int, subjects: Sequence[str | bytes] | None, since: int | None, until: int | None, disk: Disk
+    part: Part,
+    next_seq: int,
+    subjects: Sequence[str | bytes] | None,
+    since: int | None,
+    until: int | None,
+    may_shrink: bool,
+    disk: Disk,
 ) -> Part:
     """What is left of a part whose block the writer has removed, planned anew; one part with all of it."""
     from penstock.scan.plan import plan, view_at
@@ -166,6 +174,11 @@ def _again(
     view = view_at(part.root, disk)
     check_unchanged(part, disk)
     low = max(next_seq, part.low)
+    if not may_shrink and view.first_seq > low:
+        raise StreamChanged(
+            f"stream {part.stream} in {os.path.dirname(os.path.dirname(part.root))}: messages {low} to "
+            f"{min(view.first_seq, part.high) - 1} were removed while they were read: by a limit, their age or a purge"
+        )
     found = plan(
         view, subjects=subjects, start_seq=low, stop_seq=part.high, since=since, until=until, max_bytes=1 << 62
     )

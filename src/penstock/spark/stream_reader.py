@@ -24,9 +24,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from penstock.errors import StoreError
+from penstock.scan.part import read_part
 from penstock.scan.plan import plan
 from penstock.spark.errors import told
-from penstock.spark.filters import Pushed
 from penstock.spark.offsets import (
     GO_ON,
     BatchLimits,
@@ -43,7 +43,7 @@ from penstock.spark.offsets import (
     lost_range,
     range_of,
 )
-from penstock.spark.source import SPLIT_BYTES, RowFormat, read_rows
+from penstock.spark.source import SPLIT_BYTES, RowFormat
 from penstock.spark.tail import Tail, TailBacklog, Tails
 
 if TYPE_CHECKING:
@@ -249,9 +249,18 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        options, rows = self.options, self.format
         with told():
             for part in partition.value:
-                yield from read_rows(part, self.options, Pushed(subjects=self.options.subjects), self.format)
+                for batch in read_part(
+                    part,
+                    subjects=options.subjects,
+                    columns=rows.columns,
+                    headers=options.headers,
+                    mode=options.mode,
+                    may_shrink=not options.fail_on_data_loss,
+                ):
+                    yield rows.shape(batch)
 
     # What the query's progress shows.
 
