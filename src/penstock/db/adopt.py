@@ -10,12 +10,11 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.db.stage import discard_job
+from penstock.db.stage import Stage, discard_job, sweep
 from penstock.errors import (
     MaxBytesExceeded,
     MaxMsgsExceeded,
     MaxMsgsPerSubjectExceeded,
-    StoreClosed,
     StoreError,
     StoreLocked,
     StreamSealed,
@@ -86,6 +85,7 @@ def adopt_staged(stream: Stream, job: str, tasks: Sequence[Info], query: str = "
             stream._rules.dedupe.add(hashed, seq, time)
     stream._rules._last_id = None
     discard_job(store.paths.root, job, store.disk)
+    sweep(store.paths.root, query, batch, store.disk)
     return Adopted(first, last, messages, duplicates)
 
 
@@ -109,8 +109,6 @@ def _without_duplicates(
     if keep_seqs:
         raise BadStage(f"{sum(map(len, dropped.values()))} message ids are in {stream.name} already: is this its copy?")
     # Written once more, without them.
-    from penstock.db.stage import Stage
-
     again = Stage(store.paths.root, job, f"again-{os.urandom(4).hex()}", has_times=has_times, disk=store.disk)
     try:
         again.rules.dedupe.window_ns = 0
@@ -187,9 +185,22 @@ def adopt(
     raise last
 
 
+def create_stream(path: str | os.PathLike[str], stream: str, config: dict[str, Any], *, account: str = "$G") -> None:
+    """Make a stream in the store at `path`, whoever writes to it now; one that is there already stays as it is."""
+    from penstock.db.database import open_database
+    from penstock.db.door import ask
+
+    try:
+        with open_database(path, account=account) as db:
+            if stream not in db:
+                db.stream(stream, **config)
+    except StoreLocked:
+        ask(path, {"op": "create", "account": account, "stream": stream, "config": config})
+
+
 def root_of(path: str | os.PathLike[str], stream: str, account: str = "$G") -> str:
     """The folder of a stream."""
     return StreamPaths(os.path.join(os.path.abspath(os.fspath(path)), account, stream)).root
 
 
-__all__ = ["Adopted", "StoreClosed", "adopt", "adopt_staged", "root_of"]
+__all__ = ["Adopted", "adopt", "adopt_staged", "create_stream", "root_of"]

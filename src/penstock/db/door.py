@@ -78,7 +78,8 @@ class Door:
             adopted = stream.adopt(request["job"], request["tasks"], query=request["query"], batch=request["batch"])
             return asdict(adopted)
         if op == "create":
-            stream = database.stream(request["stream"], **request["config"])
+            name = request["stream"]
+            stream = database.get_stream(name) if name in database else database.stream(name, **request["config"])
             return {"name": stream.name}
         raise StoreError(f"no request {op!r} here: adopt, create")
 

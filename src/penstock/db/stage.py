@@ -7,13 +7,15 @@ or none: adopt.py.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
-from penstock.errors import PenstockError, PublishRefused, StoreError
+from penstock.errors import PenstockError, StoreError
 from penstock.kernel import summary as kernel
 from penstock.kernel.batch import Batch
 from penstock.kernel.disk import Disk
@@ -25,6 +27,7 @@ from penstock.stream.config import StreamConfig
 from penstock.stream.config_json import decode_config
 from penstock.stream.stream import StreamRules, limits_of
 
+FORGOTTEN_S = 7 * 86400  # a job that has staged nothing for so long is dead
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 _REFUSED = re.compile(rb"\r\nNats-(?:Rollup|Expected-[A-Za-z-]+|Batch-[A-Za-z-]+|Incr|Schedule[A-Za-z-]*):")
 
@@ -151,12 +154,28 @@ def discard_job(root: str, job: str, disk: Disk | None = None) -> None:
         _quietly(lambda: disk.rmdir(paths.staging))
 
 
+def sweep(root: str, query: str, batch: int, disk: Disk) -> None:
+    """Remove what nobody will ask for any more: older batches of this query, and jobs that died long ago."""
+    paths = StreamPaths(root)
+    for job in sorted(os.listdir(paths.staging)) if os.path.isdir(paths.staging) else ():
+        of_query, _, number = job.rpartition("-")
+        is_older = bool(query) and of_query == query and number.isdigit() and int(number) <= batch
+        if is_older or _age_s(os.path.join(paths.staging, job)) > FORGOTTEN_S:
+            discard_job(root, job, disk)
+
+
+def _age_s(folder: str) -> float:
+    """Since when nothing was written in a job's folder."""
+    newest = max((os.stat(path).st_mtime for path, _, _ in os.walk(folder)), default=time.time())
+    return time.time() - newest
+
+
 def _quietly(action: Callable[[], None]) -> None:
     """Another task may be at work in the folder: what it adds meanwhile is removed with the next job."""
     try:
         action()
     except OSError as error:
-        if not isinstance(error, FileNotFoundError) and error.errno != 39:  # ENOTEMPTY
+        if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
             raise
 
 
@@ -175,4 +194,4 @@ def _unlimited(config: StreamConfig) -> StreamConfig:
     )  # fmt: skip
 
 
-__all__ = ["PublishRefused", "Stage", "StagedMessageRefused", "check_stage_name", "discard_job"]
+__all__ = ["Stage", "StagedMessageRefused", "check_stage_name", "discard_job", "sweep"]
