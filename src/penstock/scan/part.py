@@ -88,9 +88,10 @@ def read_part(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a part, in sequence order.
 
-    may_shrink: whether messages that a limit, age or a purge takes away while the part is read are left out; else they
-    are StreamChanged. mode: a damaged place fails with CorruptBlock, is skipped with a warning in the log, or becomes a row of its own,
+    mode: a damaged place fails with CorruptBlock, is skipped with a warning in the log, or becomes a row of its own,
     with the place in the column `damage`, its bytes as the payload and the first sequence that it may have held.
+    may_shrink: messages that a limit, age or a purge takes away while the part is read are left out; else they are
+    StreamChanged.
     """
     disk = disk or Disk()
     chosen = part_columns(columns, headers)
