@@ -92,21 +92,30 @@ class Bench:
 
     def few_subjects(self) -> Path:
         """10 M messages of 128 bytes on 1,000 subjects."""
-        return self._stored("few", subjects(SUBJECT_COUNT))
+        return self._stored("few", subjects(SUBJECT_COUNT), self.message_count)
+
+    def spark_rows(self) -> Path:
+        """2 M messages of 128 bytes on 1,000 subjects."""
+        return self._stored("spark", subjects(SUBJECT_COUNT), self.spark_count)
 
     def many_subjects(self) -> Path:
         """10 M messages of 128 bytes on 1 M subjects: a.x.N, a.y.N, b.x.N and b.y.N, a quarter each."""
-        return self._stored("many", [f"{'ab'[n & 1]}.{'xy'[n >> 1 & 1]}.{n}" for n in range(self.many_count)])
+        names = [f"{'ab'[n & 1]}.{'xy'[n >> 1 & 1]}.{n}" for n in range(self.many_count)]
+        return self._stored("many", names, self.message_count)
 
     @property
     def message_count(self) -> int:
         return self.size(10_000_000, 1_000_000)
 
     @property
+    def spark_count(self) -> int:
+        return self.size(2_000_000, 200_000)
+
+    @property
     def many_count(self) -> int:
         return self.size(1_000_000, 100_000)
 
-    def _stored(self, name: str, names: list[str]) -> Path:
+    def _stored(self, name: str, names: list[str], count: int) -> Path:
         if name not in self._data:
             path = self.work / name
             start = time.perf_counter()
@@ -115,12 +124,12 @@ class Bench:
             payloads = Payloads(PAYLOAD_SIZE)
             with penstock.open(path, durability="os") as db:
                 stream = db.stream("S", subjects=sorted({name.partition(".")[0] + ".>" for name in names}))
-                for at in range(0, self.message_count, 10_000):
+                for at in range(0, count, 10_000):
                     # Every subject once, then by chance.
                     chosen = names[at : at + 10_000] if at + 10_000 <= len(names) else chance.choices(names, k=10_000)
                     stream.publish_many(list(zip(chosen, payloads.take(10_000), strict=True)))
             took = time.perf_counter() - start
-            print(f"  ({self.message_count:,} messages on {len(names):,} subjects written in {took:.0f} s)", flush=True)
+            print(f"  ({count:,} messages on {len(names):,} subjects written in {took:.0f} s)", flush=True)
             self._data[name] = path
         return self._data[name]
 
@@ -252,7 +261,7 @@ def machine(work: Path) -> dict[str, Any]:
         (line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "?"
     )
     versions = {"Python": platform.python_version(), "penstock": penstock.__version__}
-    for name in ("lmdb", "rocksdict", "pyarrow"):
+    for name in ("lmdb", "rocksdict", "pyarrow", "pyspark", "nats-py"):
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

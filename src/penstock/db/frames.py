@@ -150,7 +150,7 @@ class StreamDataset(pds.Dataset):  # type: ignore[misc]
                     break
 
         empty: pl.DataFrame = polars.from_arrow(self._schema.empty_table())
-        return register_io_source(source, schema=empty.schema, explain_name="penstock")
+        return register_io_source(source, schema=empty.schema)
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
         """A DuckDB relation that reads batch by batch, whenever it is used; DuckDB tells us its columns and filters."""
