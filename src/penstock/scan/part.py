@@ -172,7 +172,7 @@ def _again(
     from penstock.scan.plan import plan, view_at
 
     check_unchanged(part, disk)
-    view = view_at(part.root, disk)
+    view = view_at(part.root, disk, lean=False)
     check_unchanged(part, disk)
     low = max(next_seq, part.low)
     if not may_shrink and view.first_seq > low:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ _COUNT = struct.Struct("<Q")
 DENSE = 1 << 63  # in `generation`: the sequences of the rows run without a gap
 
 Range = tuple[int, int]
+RawRow = tuple[tuple[int, ...], bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,23 @@ class Checkpoint:
 
 def decode_checkpoint(data: bytes) -> Checkpoint | None:
     """The checkpoint in `data`; None when it does not hold."""
+    opened = open_checkpoint(data)
+    if opened is None:
+        return None
+    found, rows = opened
+    for numbers, dead, subject_filter in rows:
+        fields: tuple[Any, ...] = (
+            numbers[0], numbers[1] & ~DENSE, *numbers[2:18], bool(numbers[1] & DENSE), dead, subject_filter,
+        )  # fmt: skip
+        found.blocks.append(BlockRow(*fields))
+    return found
+
+
+def open_checkpoint(data: bytes) -> tuple[Checkpoint, Iterator[RawRow]] | None:
+    """The checkpoint without its blocks, and those as the numbers that stand in the file, dead rows and filter.
+
+    A plan over very many blocks has no time for more.
+    """
     if len(data) < CHECKPOINT_FIXED_SIZE + 8 or data[:8] != CHECKPOINT_MAGIC:
         return None
     view = memoryview(data)
@@ -146,17 +165,6 @@ def decode_checkpoint(data: bytes) -> Checkpoint | None:
             return None
         sections.append(view[offset : offset + size])
     rows, dead, subjects, expiries, filters, skips = sections
-    dead_at = filter_at = 0
-    for fields in _BLOCK.iter_unpack(rows):
-        *numbers, dead_size, filter_size = fields
-        numbers[1] &= ~DENSE
-        is_dense = bool(fields[1] & DENSE)
-        dead_rows = bytes(dead[dead_at : dead_at + dead_size])
-        subject_filter = bytes(filters[filter_at : filter_at + filter_size])
-        row: tuple[Any, ...] = (*numbers, is_dense, dead_rows, subject_filter)
-        found.blocks.append(BlockRow(*row))
-        dead_at += dead_size
-        filter_at += filter_size
     found.subjects = subjects
     found.expiries = list(_EXPIRY.iter_unpack(expiries))
     at = 0
@@ -164,4 +172,12 @@ def decode_checkpoint(data: bytes) -> Checkpoint | None:
         (count,) = _COUNT.unpack_from(skips, at)
         ranges.extend(_SPAN.iter_unpack(skips[at + 8 : at + 8 + 16 * count]))
         at += 8 + 16 * count
-    return found
+    return found, _rows(rows, dead, filters)
+
+
+def _rows(rows: memoryview, dead: memoryview, filters: memoryview) -> Iterator[RawRow]:
+    dead_at = filter_at = 0
+    for numbers in _BLOCK.iter_unpack(rows):
+        dead_stop, filter_stop = dead_at + numbers[18], filter_at + numbers[19]
+        yield numbers, bytes(dead[dead_at:dead_stop]), bytes(filters[filter_at:filter_stop])
+        dead_at, filter_at = dead_stop, filter_stop

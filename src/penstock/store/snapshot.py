@@ -24,7 +24,8 @@ from penstock.store.base import EVERYTHING, NEVER, Store
 from penstock.store.head import Head, decode_head
 from penstock.store.layout import BlockHeader, StreamPaths, boot_id
 from penstock.store.limits import Limits
-from penstock.store.recovery import BlockOnDisk, apply_controls, recover
+from penstock.store.recovery import BlockOnDisk, Recovered, apply_controls, recover
+from penstock.store.report import Report
 from penstock.store.summary import read_section
 
 DURABLE_OS = 1
@@ -89,7 +90,7 @@ class Snapshot(Store):
             if head is not None and head.boot_id != boot_id() and not head.is_stopped:
                 limit = None  # a power cut: the blocks may have more than the HEAD that reached the disk
             try:
-                report, found = recover(self.disk, self.paths, self.stream_id, self._begin, limit, head=head)
+                report, found = self._recover(limit, head)
             except FileNotFoundError:
                 if tries == TRIES_MAX - 1:
                     raise
@@ -111,6 +112,9 @@ class Snapshot(Store):
             # What lies beyond the committed position was not acknowledged.
             kernel.set_ends(core.index, core.index.floor, max(head.committed_seq, found.last_seq))
         core.log.start_at(core.index.last_seq)
+
+    def _recover(self, limit: tuple[int, int] | None, head: Head | None) -> tuple[Report, Recovered]:
+        return recover(self.disk, self.paths, self.stream_id, self._begin, limit, head=head)
 
     def refresh(self) -> bool:
         """Go on to what is committed now; True when there is anything new."""
