@@ -548,3 +548,8 @@ def test_backlogs_agree_with_a_walk_over_the_messages(store: Database, seed: int
         assert backlog.after_size(size) == high
         first, second = tail.backlog(low, cut).size(), tail.backlog(cut, high).size()
         assert abs(first + second - size) < 4096 * len(tail.blocks()), "the parts are the whole, but for block headers"
+        view = tail.view(low + 1, high + 1)
+        assert view.dead is not None
+        alive = {seq for seq, _ in found}
+        for seq in range(max(low + 1, tail.first_seq), high + 1):
+            assert (seq in view.dead) == (seq not in alive)

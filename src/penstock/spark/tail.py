@@ -16,13 +16,15 @@ from penstock.errors import StreamNotFound
 from penstock.kernel import summary as kernel
 from penstock.kernel.constants import RECORDS_START
 from penstock.kernel.disk import Disk
+from penstock.kernel.seq_set import SeqSet
 from penstock.store.identity import read_identity
 from penstock.store.layout import StreamPaths
 from penstock.store.marker import require_marker
 from penstock.store.snapshot import Snapshot
 from penstock.store.summary import OFFSETS
-from penstock.store.view import StreamView, view_of
+from penstock.store.view import StreamView, block_views
 
+DEAD_MAX = 500  # deleted messages in a batch that are looked for one by one
 TRIES_MAX = 20  # a writer may remove blocks while we ask for what they hold
 
 Found = TypeVar("Found")
@@ -110,10 +112,10 @@ class Tail:
         return self._asked(lambda: self._trimmed(low, high))
 
     def _trimmed(self, low: int, high: int) -> StreamView:
-        view = view_of(self._snapshot)
+        snapshot, index = self._snapshot, self._snapshot.index
         facts = {block["id"]: block for block in self.blocks()}
         blocks = []
-        for block in view.blocks:
+        for block in block_views(snapshot):
             if block.first_seq < high and block.stop_seq > low:
                 start, stop = block.start, block.stop
                 if block.first_seq < low:
@@ -121,7 +123,33 @@ class Tail:
                 if block.stop_seq > high:
                     stop = self.byte_of(facts[block.block_id], high)
                 blocks.append(replace(block, start=start, stop=stop))
-        return replace(view, blocks=tuple(blocks))
+        return StreamView(
+            name=self.name,
+            stream_id=snapshot.stream_id,
+            epoch=snapshot.epoch,
+            first_seq=index.first_seq,
+            last_seq=self.last_seq,
+            messages=index.messages,
+            bytes=index.bytes,
+            blocks=tuple(blocks),
+            dead=self._dead_between(max(low, index.first_seq), min(high, self.last_seq + 1)),
+            disk=self._disk,
+        )
+
+    def _dead_between(self, low: int, high: int) -> SeqSet:
+        """The sequences in [low, high) without a message; where there are few, the whole stream is not walked."""
+        if high - low - self.count(low - 1, high - 1) > DEAD_MAX:
+            return self._snapshot.query.deleted()
+        found, ranges = SeqSet(), [(low, high)]
+        while ranges:
+            start, stop = ranges.pop()
+            count = self.count(start - 1, stop - 1)
+            if start < stop and count == 0:
+                found.add_range(start, stop - 1)
+            elif count < stop - start:
+                middle = (start + stop) // 2
+                ranges += [(start, middle), (middle, stop)]
+        return found
 
     def seq_from_time(self, time_ns: int) -> int:
         """The first sequence stored at or after a time; the next sequence when there is none."""

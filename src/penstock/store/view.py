@@ -61,10 +61,27 @@ def view_of(store: FileStore | Snapshot) -> StreamView:
     if isinstance(store, FileStore):
         store.flush_all_pending()
     index = store.index
+    return StreamView(
+        name=store.name,
+        stream_id=store.stream_id,
+        epoch=store.epoch,
+        first_seq=index.first_seq,
+        last_seq=store.core.committed_seq,
+        messages=index.messages,
+        bytes=index.bytes,
+        blocks=block_views(store),
+        dead=store.query.deleted(),
+        disk=store.disk,
+    )
+
+
+def block_views(store: FileStore | Snapshot) -> tuple[BlockView, ...]:
+    """The blocks that hold a living message."""
+    index = store.index
     last_seq = store.core.committed_seq
     listed = [block for block in store.query.blocks() if block["live"]]
     stops = [*(block["first_seq"] for block in listed[1:]), last_seq + 1][: len(listed)]
-    blocks = tuple(
+    return tuple(
         BlockView(
             path=store.block_path(block["id"]),
             block_id=block["id"],
@@ -80,16 +97,4 @@ def view_of(store: FileStore | Snapshot) -> StreamView:
             subject_filter=store.filters.get(block["id"], b""),
         )
         for block, stop in zip(listed, stops, strict=True)
-    )
-    return StreamView(
-        name=store.name,
-        stream_id=store.stream_id,
-        epoch=store.epoch,
-        first_seq=index.first_seq,
-        last_seq=last_seq,
-        messages=index.messages,
-        bytes=index.bytes,
-        blocks=blocks,
-        dead=store.query.deleted(),
-        disk=store.disk,
     )
