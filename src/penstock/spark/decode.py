@@ -131,6 +131,9 @@ def _parse(spark: SparkSession, schema: str | StructType) -> StructType:
 
 def _names(fields: StructType, taken: Sequence[str], prefix: str) -> dict[str, str]:
     """What each field is called as a column; Spark does not tell names by case."""
+    again = [name for name in fields.names if fields.names.index(name) != _lower(fields).index(name.lower())]
+    if again:
+        raise PenstockSparkError(f"fields that differ only in case: {', '.join(again)}; give a schema without them")
     used, found = {name.lower() for name in taken}, {}
     for field in fields.names:
         name = f"{prefix}{field}"
@@ -140,6 +143,10 @@ def _names(fields: StructType, taken: Sequence[str], prefix: str) -> dict[str, s
         used.add(name.lower())
         found[field] = name
     return found
+
+
+def _lower(fields: StructType) -> list[str]:
+    return [name.lower() for name in fields.names]
 
 
 def run(
@@ -177,10 +184,8 @@ def run(
     fields = infer_schema(frame, sample=sample) if schema is None else _parse(spark, schema)
     found = decode(frame, schema=fields, prefix=prefix, into=into, on_bad="fail" if on_bad == "fail" else "column")
     counts = Observation("penstock_decode")
-    bad = f.count("_corrupt") if on_bad != "fail" else f.lit(0)
-    found = found.observe(
-        counts, f.count(f.lit(1)).alias("rows"), f.max(bad).alias("bad") if on_bad == "fail" else bad.alias("bad")
-    )
+    bad = f.sum(f.lit(0)) if on_bad == "fail" else f.count("_corrupt")
+    found = found.observe(counts, f.count(f.lit(1)).alias("rows"), bad.alias("bad"))
     if on_bad == "drop":
         found = found.where(f.col("_corrupt").isNull()).drop("_corrupt")
     try:

@@ -44,6 +44,8 @@ def run(
     stream: str | Sequence[str] | None = None,
     to_stream: str,
     account: str = "$G",
+    to_account: str | None = None,
+    create_subjects: Sequence[str] = (),
     lake: str | os.PathLike[str] | None = None,
     subjects: Sequence[str] | None = None,
     start_seq: int | None = None,
@@ -56,6 +58,8 @@ def run(
     on_progress: OnProgress | None = None,
 ) -> Replayed:
     """Append messages of `path` to the stream `to_stream` of the store `to`, which may be the same.
+
+    `create_subjects` are those of a target stream that is made when it is not there.
 
     `where` is a condition in SQL. `transform`, a function or "module:function" (also "file.py:function"), gets the
     DataFrame (stream, seq, ts, ts_ns, subject, headers, payload) and gives one with subject and payload, and headers if
@@ -73,15 +77,25 @@ def run(
         frame = frame.where(where)
     if transform is not None:
         frame = apply(transform, frame)
-    frame = frame.select(*written_columns(frame.columns, keep_times))
+    columns = written_columns(frame.columns, keep_times)
+    frame = frame.select(*columns)
     counts = Observation("penstock_replay")
     frame = frame.observe(counts, f.count(f.lit(1)).alias("rows"))
-    target = frame.write.format("penstock").option("path", os.path.abspath(os.fspath(to))).option("stream", to_stream)
+    root = os.path.abspath(os.fspath(to))
+    writer = frame.write.format("penstock").option("path", root).option("stream", to_stream)
+    writer = writer.option("account", account if to_account is None else to_account)
+    if keep_times:
+        writer = writer.option("timeColumn", columns[-1])
+    if create_subjects:
+        writer = writer.option("createSubjects", ",".join(create_subjects))
     with watched(spark, on_progress):
-        target.mode("append").save()
-    source = os.path.abspath(os.fspath(path))
-    return Replayed(source, os.path.join(os.path.abspath(os.fspath(to)), to_stream), counts.get["rows"],
-                    time.monotonic() - began)  # fmt: skip
+        writer.mode("append").save()
+    return Replayed(
+        source=os.path.abspath(os.fspath(path)),
+        target=os.path.join(root, to_stream),
+        rows=counts.get["rows"],
+        seconds=time.monotonic() - began,
+    )
 
 
 def written_columns(columns: Sequence[str], keep_times: bool) -> list[str]:
