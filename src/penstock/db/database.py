@@ -393,7 +393,7 @@ def _check_root(root: str, disk: Disk, read_only: bool) -> None:
         require_marker(root, disk)
     if check_marker(root, disk):
         return
-    if os.path.isdir(root) and any(name not in ("LOCK", "$G") for name in os.listdir(root)):
+    if os.path.isdir(root) and any(name not in ("LOCK", "$G") and not _is_begun(name) for name in os.listdir(root)):
         raise NotAStore(root, f"the directory holds other files and no {MARKER} file; choose an empty one")
     try:
         _make_folder(root, disk)
@@ -416,6 +416,13 @@ def _mark_root(root: str, disk: Disk) -> None:
     marker = os.path.join(root, MARKER)
     if not os.path.exists(marker):
         disk.write_file(marker, MARKER_TEXT.encode())
+    for name in filter(_is_begun, os.listdir(root)):
+        disk.unlink(os.path.join(root, name))
+
+
+def _is_begun(name: str) -> bool:
+    """A marker that a process was writing when it was killed: the store was just being made."""
+    return name.startswith(f"{MARKER}.") and name.endswith(".tmp")
 
 
 def _merged(config: StreamConfig, fields: dict[str, Any]) -> StreamConfig:

@@ -291,7 +291,11 @@ class Adoption:
     def _append(self, plan: dict[str, Any]) -> list[Mark]:
         """Append what the plan lists, from where an attempt before us stopped."""
         store, marks = self.store, []
-        done = store.index.last_seq + 1 - plan["first_seq"]
+        # A power cut may have taken messages of which HEAD knew: their sequences are used up, but they are not there.
+        done = sum(
+            seq not in store.skips and seq not in store.lost
+            for seq in range(plan["first_seq"], min(store.index.last_seq + 1, plan["first_seq"] + plan["count"]))
+        )
         now = max(store.clock.now_ns(), store.core.last_time)
         try:
             for name in plan["blocks"]:
@@ -331,7 +335,7 @@ class Adoption:
         """The batch is in: note it for its query, for good, and forget the plan."""
         if plan["query"]:
             known = read_batches(self.disk, self.paths)
-            last_seq = plan.get("last_seq", plan["first_seq"] + plan.get("count", 0) - 1)
+            last_seq = plan["last_seq"] if plan["mode"] == "blocks" else self.store.index.last_seq
             known[plan["query"]] = {"batch": plan["batch"], "first_seq": plan["first_seq"], "last_seq": last_seq}
             write_checked(self.disk, self.paths.batches, known)
             write_checked(self.disk, self.paths.batches_copy, known)
@@ -348,7 +352,8 @@ class Adoption:
         try:
             self._drop_plan()
         except OSError:
-            self.store.abandon()
+            self.store.has_void_plan = True
+            self.store.core.log.hold(cause.errno or errno.EIO, self.paths.adopt)
         raise failed from cause
 
     def _hold(self, error: Exception) -> None:
@@ -382,7 +387,13 @@ class Adoption:
         self._remember(plan)
 
     def resume(self) -> None:
-        """Finish what failed half way, in the same process."""
+        """Finish what failed half way, in the same process; what was never decided is forgotten."""
+        if self.store.has_void_plan:
+            try:
+                self._drop_plan()
+            except OSError as error:
+                self._hold(error)
+            self.store.has_void_plan = False
         plan = read_checked(self.disk, self.paths.adopt)
         if plan is None:
             return

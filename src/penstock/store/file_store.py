@@ -379,6 +379,7 @@ class FileStore(Store):
             forget_block_memory(self.core)
             self._checkpoint_if_due()
 
+    has_void_plan = False  # an ADOPT that nobody may follow could not be removed
     retire_waits_at = -1  # a dead block's bytes were not all on disk when this much was; -1: there is no such block
     sealed_seen = 0
     summary_bytes = 0
