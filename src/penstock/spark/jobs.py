@@ -21,6 +21,12 @@ OnProgress = Callable[[int, int], None]
 POLL_S = 0.25
 
 
+def cores_of(spark: SparkSession) -> int:
+    """How many tasks run at once; two where nobody says, as through Connect."""
+    context = getattr(spark, "_sc", None)
+    return max(2, context.defaultParallelism) if context is not None else 2
+
+
 def job_frame(
     spark: SparkSession,
     name: str,

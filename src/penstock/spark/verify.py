@@ -19,7 +19,7 @@ from penstock.kernel.constants import HEAD_SLOT_SIZE, HEAD_SLOT_STRIDE
 from penstock.kernel.disk import Disk
 from penstock.kernel.seq_set import SeqSet
 from penstock.spark.block_check import PAUSE_S, TRIES, BlockChecker, BlockRun, Checked, IndexOfLoss, Problem, Range
-from penstock.spark.jobs import OnProgress, job_frame, small_frame, watched
+from penstock.spark.jobs import OnProgress, cores_of, job_frame, small_frame, watched
 from penstock.store.checkpoint import Checkpoint, decode_checkpoint
 from penstock.store.head import decode_head
 from penstock.store.identity import Identity, decode_identity, read_identity
@@ -92,8 +92,7 @@ def run(
     root = os.path.abspath(os.fspath(path))
     names = stream_folders(root, account, streams)
     began = time.monotonic()
-    parts = max(2, spark.sparkContext.defaultParallelism) if hasattr(spark, "_sc") else 2
-    plan = partial(plan_checks, root, account, tuple(names), max_bytes, parts)
+    plan = partial(plan_checks, root, account, tuple(names), max_bytes, cores_of(spark))
     with watched(spark, on_progress):
         rows = job_frame(spark, "verify", SCHEMA, plan, check_part).collect()
     problems, notes = _merge([json.loads(row["found"]) for row in rows])
