@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.output import INTERRUPTED, OK, PIPE_CLOSED, UNUSABLE, complain
+from penstock.cli.pipeline import pipeline_app
 from penstock.errors import PenstockError
 
 # Typer brings its own copy of Click from 0.16 on and uses the installed one before: ask a class for its family.
@@ -175,6 +176,9 @@ def migrate_command(
     from penstock.cli.migrate import migrate
 
     return migrate(root, source, stream, subjects or [], as_json)
+
+
+app.add_typer(pipeline_app, name="pipeline")
 
 
 def _version(is_asked: bool) -> None:

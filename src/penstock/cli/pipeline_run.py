@@ -1,0 +1,361 @@
+"""pipeline_run: a pipeline's Spark session, its progress, its errors in one line, and its result as people read it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.output import (
+    DAMAGED,
+    OK,
+    REFUSED,
+    complain,
+    console,
+    count,
+    escape,
+    inclusive,
+    moment,
+    print_json,
+    short_path,
+    size,
+    table,
+)
+from penstock.cli.usage import UsageError
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.spark.report import Facts
+    from penstock.spark.verify import Verified
+
+OnProgress = Callable[[int, int], None]
+_OURS = re.compile(r"PenstockSparkError: (.+)")
+_FORMATS = (".parquet", ".csv", ".jsonl")
+
+
+class PipelineFailed(PenstockError):
+    """A Spark job failed for a reason that is not ours to explain; its log is kept."""
+
+
+@contextmanager
+def spark_session(master: str, conf: Sequence[str] | None) -> Iterator[SparkSession]:
+    """A session for one command. What the JVM writes is kept apart, and shown where it is the only explanation."""
+    settings = {"spark.master": master}
+    for one in conf or ():
+        name, equals, value = one.partition("=")
+        if not equals or not name:
+            raise UsageError(f"--conf {one!r}: KEY=VALUE is wanted, such as spark.driver.memory=4g")
+        settings[name if name.startswith("spark.") else f"spark.{name}"] = value
+    from penstock.spark import session
+
+    if find_spec("pyspark") is None:
+        raise UsageError("pyspark is not installed: pip install 'penstock[spark]'")
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    is_ours = SparkSession.getActiveSession() is None
+    with tempfile.NamedTemporaryFile("w+b", prefix="penstock-spark-", suffix=".log", delete=False) as log:
+        spark = None
+        try:
+            with _stderr_to(log.fileno()) if is_ours else _nothing():
+                spark = session(**settings)
+            yield spark
+        except PySparkException as error:
+            os.link(log.name, f"{log.name}.kept")
+            raise PipelineFailed(explain(str(error), f"{log.name}.kept")) from None
+        finally:
+            if is_ours and spark is not None:
+                spark.stop()
+            os.unlink(log.name)
+
+
+def explain(text: str, log: str) -> str:
+    """Our own words where the error has them; else Spark's first line, and where the rest is."""
+    found = _OURS.findall(text)
+    if found:
+        return str(found[-1])
+    return f"{text.strip().splitlines()[0] if text.strip() else 'Spark failed'} (Spark's log: {log})"
+
+
+@contextmanager
+def _stderr_to(fd: int) -> Iterator[None]:
+    """The JVM that starts meanwhile writes its log there, as long as it lives."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    try:
+        os.dup2(fd, 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(saved, 2)
+        os.close(saved)
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def task_progress(label: str) -> Iterator[OnProgress | None]:
+    """A bar of tasks on standard error; nothing where that is not a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("tasks"), TimeElapsedColumn(),
+        console=Console(stderr=True), transient=True,
+    )  # fmt: skip
+    with bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+# verify
+
+
+def run_verify(
+    root: str, streams: Sequence[str] | None, out: str | None, as_json: bool, master: str, conf: Sequence[str] | None
+) -> int:
+    from penstock.spark import verify
+
+    if out is not None and not out.endswith(_FORMATS):
+        raise UsageError(f"--out {out}: the name ends in {', '.join(_FORMATS)}")
+    with spark_session(master, conf) as spark, task_progress("verifying") as on_progress:
+        found = verify.run(spark, root, streams=streams or None, on_progress=on_progress)
+        if out is not None:
+            _write_table(found.damage.toArrow(), out)
+    if as_json:
+        print_json(verify_facts(found))
+    else:
+        _print_verify(found)
+    return OK if found.is_ok else DAMAGED
+
+
+def _write_table(rows: Any, path: str) -> None:
+    """An Arrow table as a file, in the form that its name says."""
+    if path.endswith(".parquet"):
+        from pyarrow.parquet import write_table
+
+        write_table(rows, path)
+    elif path.endswith(".csv"):
+        from pyarrow.csv import write_csv
+
+        write_csv(rows, path)
+    else:
+        import json
+
+        with open(path, "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows.to_pylist())
+
+
+def verify_facts(found: Verified) -> dict[str, Any]:
+    """The result as JSON has it; ranges of sequences are [first, last]."""
+    problems = [
+        {"stream": one.stream, "block": one.block or None, "file": one.path, "offset": one.offset, "size": one.size,
+         "reason": one.reason, "seqs": inclusive(one.seqs), "known": one.is_known}
+        for one in found.problems
+    ]  # fmt: skip
+    return {
+        "store": found.path,
+        "ok": found.is_ok,
+        "damage": sum(not one.is_known for one in found.problems),
+        "known": sum(one.is_known for one in found.problems),
+        "seconds": round(found.seconds, 3),
+        "cpu_seconds": round(found.cpu_seconds, 3),
+        "tasks": found.tasks,
+        "streams": [asdict(one) for one in found.streams],
+        "problems": problems,
+        "notes": list(found.notes),
+    }
+
+
+def _print_verify(found: Verified) -> None:
+    out = console()
+    made = table("stream", "blocks", "records", "bytes", "damage", right=("blocks", "records", "bytes", "damage"))
+    for one in found.streams:
+        damage = sum(problem.stream == one.stream and not problem.is_known for problem in found.problems)
+        made.add_row(
+            escape(one.stream), f"{one.blocks:,}", f"{one.messages + one.controls:,}", size(one.bytes),
+            f"[red]{damage}[/]" if damage else "0",
+        )  # fmt: skip
+    out.print(made)
+    for problem in found.problems:
+        label = "[yellow]known[/]" if problem.is_known else "[red]damage[/]"
+        where = f"{escape(short_path(problem.path, found.path))}" + (
+            f" at byte {problem.offset}" if problem.size else ""
+        )
+        cost = sum(stop - start for start, stop in problem.seqs)
+        text = f"; {count(cost, 'message')} of {problem.seqs[0][0]} to {problem.seqs[-1][1] - 1}" if cost else ""
+        out.print(f"{label}  {where}: {escape(problem.reason)}{text}", soft_wrap=True)
+    for note in found.notes:
+        out.print(f"[dim]note: {escape(note.replace(found.path + '/', ''))}[/]", soft_wrap=True)
+    rate = f"{size(found.totals.bytes)} in {found.seconds:.1f} s, {count(found.tasks, 'task')}"
+    if found.is_ok:
+        out.print(f"[green]ok[/]: every checksum holds ({rate})")
+    else:
+        number = sum(not one.is_known for one in found.problems)
+        out.print(f"[red]damaged:[/] {count(number, 'place')} ({rate}). `penstock repair` keeps all that is readable.")
+
+
+# state
+
+
+def run_state(
+    root: str, streams: Sequence[str] | None, report: str | None, tables: str | None, duplicates: Any, top: int,
+    as_json: bool, master: str, conf: Sequence[str] | None,
+) -> int:  # fmt: skip
+    from penstock.spark import state
+
+    with spark_session(master, conf) as spark, task_progress("counting") as on_progress:
+        found = state.run(spark, root, streams=streams or None, duplicates=duplicates, top=top, on_progress=on_progress)
+        try:
+            for name in (
+                ("streams", "subjects", "minutes", "hours", "percentiles", "gaps", "duplicates") if tables else ()
+            ):
+                getattr(found, name).write.mode("overwrite").parquet(os.path.join(str(tables), name))
+        finally:
+            found.close()
+    if report is not None:
+        found.write_report(report)
+    if as_json:
+        facts = found.facts
+        print_json({
+            "store": found.path, "seconds": round(found.seconds, 3), "streams": facts.streams,
+            "percentiles": facts.percentiles, "top_subjects": facts.top_subjects, "gaps": facts.gaps,
+            "duplicates": facts.duplicates,
+        })  # fmt: skip
+    else:
+        _print_state(found.facts)
+    if report is not None and not as_json:
+        console().print(f"report: {escape(report)}", soft_wrap=True)
+    return OK
+
+
+def _print_state(facts: Facts) -> None:
+    from penstock.spark.report import format_bytes, format_wait
+
+    out = console()
+    numbers = ("messages", "stored", "subjects", "gaps", "repeated", "per minute", "peak")
+    made = table("stream", *numbers, "last stored", right=numbers)
+    for row in [*facts.streams[1:], *(facts.streams[:1] if len(facts.streams) > 2 else ())]:
+        made.add_row(
+            "all" if row["stream"] == "*" else escape(row["stream"]), f"{row['messages']:,}", size(row["bytes"]),
+            f"{row['subjects']:,}", f"{row['deleted'] + row['skipped'] + row['lost']:,}", f"{row['duplicates']:,}",
+            f"{row['mean_per_minute']:,.0f}", f"{row['peak_per_minute']:,}", moment(row["last_ts_ns"] or 0),
+        )  # fmt: skip
+    out.print(made)
+    columns = ("min", "p50", "p90", "p99", "max")
+    made = table("stream", "of", *columns, right=columns)
+    for row in facts.percentiles:
+        text = format_bytes if row["what"] == "size" else format_wait
+        name = "all" if row["stream"] == "*" else escape(row["stream"])
+        made.add_row(name, "size" if row["what"] == "size" else "time between", *(text(row[one]) for one in columns))
+    out.print(made)
+    made = table(
+        "stream", "subject", "messages", "bytes", "first", "last", right=("messages", "bytes", "first", "last")
+    )
+    for row in facts.top_subjects:
+        made.add_row(
+            escape(row["stream"]), escape(row["subject"]), f"{row['messages']:,}", size(row["data_bytes"] or 0),
+            str(row["first_seq"]), str(row["last_seq"]),
+        )  # fmt: skip
+    out.print(made)
+
+
+# migrate
+
+
+def run_migrate(
+    root: str, source: str, stream: str | None, subjects: Sequence[str] | None, as_json: bool, master: str,
+    conf: Sequence[str] | None,
+) -> int:  # fmt: skip
+    from penstock.spark import migrate
+
+    with spark_session(master, conf) as spark, task_progress("migrating") as on_progress:
+        found = migrate.run(spark, root, source, stream=stream, subjects=subjects or None, on_progress=on_progress)
+    if as_json:
+        print_json({"store": found.path, "streams": [asdict(one) for one in found.streams]})
+    else:
+        for one in found.streams:
+            gaps = f", {count(one.skipped, 'sequence')} skipped that it does not have" if one.skipped else ""
+            text = f"{one.stream}: {count(one.messages, 'message')} from {one.source}{gaps}"
+            console().print(text, soft_wrap=True, markup=False)
+    for one in found.streams:
+        if one.bad:
+            complain(f"{one.source}: {count(one.bad, 'line')} could not be taken; they are in {one.set_aside}")
+    return OK if found.is_whole else REFUSED
+
+
+# lake, replay, decode: docs/lake.md
+
+
+def run_lake(
+    root: str, lake: str, options: dict[str, Any], interval: float | None, as_json: bool, master: str,
+    conf: Sequence[str] | None,
+) -> int:  # fmt: skip
+    from penstock.spark import lake as pipeline
+
+    def tell(found: Any) -> None:
+        if as_json:
+            print_json(asdict(found))
+            return
+        if not found.exports:
+            console().print(f"{lake}: nothing new", markup=False, soft_wrap=True)
+            return
+        text = f"{lake}: {count(found.rows, 'message')} in {count(found.files, 'file')}, {size(found.bytes)}"
+        hidden = sum(one.hidden for one in found.streams)
+        gone = f", {count(hidden, 'row')} of before hidden" if hidden else ""
+        console().print(f"{text}{gone} ({found.seconds:.1f} s)", markup=False, soft_wrap=True)
+
+    with spark_session(master, conf) as spark:
+        if interval is not None:
+            pipeline.follow(spark, root, lake, interval=interval, on_export=tell, **options)
+        else:
+            with task_progress("exporting") as on_progress:
+                found = pipeline.run(spark, root, lake, on_progress=on_progress, **options)
+            tell(found)
+    return OK
+
+
+def run_replay(
+    root: str, to: str, options: dict[str, Any], as_json: bool, master: str, conf: Sequence[str] | None
+) -> int:  # fmt: skip
+    from penstock.spark import replay
+
+    with spark_session(master, conf) as spark, task_progress("replaying") as on_progress:
+        found = replay.run(spark, root, to, on_progress=on_progress, **options)
+    if as_json:
+        print_json(asdict(found))
+    else:
+        text = f"{count(found.rows, 'message')} into {found.target} ({found.seconds:.1f} s)"
+        console().print(text, markup=False, soft_wrap=True)
+    return OK
+
+
+def run_decode(
+    root: str, output: str, options: dict[str, Any], as_json: bool, master: str, conf: Sequence[str] | None
+) -> int:  # fmt: skip
+    from penstock.spark import decode
+
+    with spark_session(master, conf) as spark, task_progress("decoding") as on_progress:
+        found = decode.run(spark, root, output, on_progress=on_progress, **options)
+    if as_json:
+        print_json(asdict(found))
+    else:
+        text = f"{count(found.rows, 'row')} in {found.output} ({found.seconds:.1f} s): {found.schema}"
+        console().print(text, markup=False, soft_wrap=True)
+    if found.bad:
+        complain(f"{count(found.bad, 'payload')} could not be decoded")
+    return REFUSED if found.bad else OK
