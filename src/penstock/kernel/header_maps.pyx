@@ -42,6 +42,8 @@ def encode_maps(Py_ssize_t count, bits, Py_ssize_t bit, const int32_t[::1] rows 
     cdef Py_ssize_t key_size, value_size
     cdef const uint8_t* key
     cdef const uint8_t* value
+    if valid is not None and valid.shape[0] * 8 < bit + count:
+        raise ValueError("headers: the bitmap is shorter than the column")
     _check(rows, 0, count, key_at.shape[0] - 1, "maps")
     _check(key_at, rows[0], rows[count], keys.shape[0], "keys")
     _check(list_at, rows[0], rows[count], value_at.shape[0] - 1, "lists")
