@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
@@ -133,6 +133,7 @@ def test_what_cannot_be_migrated(spark: Any, tmp_path: Path) -> None:
 LINES = st.lists(st.sampled_from([b"", b"a", b"bb\r", b"ccc" * 5, b"\x00\xff"]), max_size=30)
 
 
+@settings(deadline=None)
 @given(LINES, st.booleans(), st.integers(1, 40))
 def test_ranges_hold_every_line_once(tmp_path_factory: Any, lines: list[bytes], ends: bool, most: int) -> None:
     data = b"\n".join(lines) + (b"\n" if ends else b"")
@@ -143,6 +144,7 @@ def test_ranges_hold_every_line_once(tmp_path_factory: Any, lines: list[bytes], 
     assert all(one.endswith(b"\n") for one in found[:-1])
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 60), max_size=40), st.integers(1, 400))
 def test_ranges_take_the_same_lines_as_one_reader(tmp_path_factory: Any, seqs: list[int], most: int) -> None:
     """A line is taken when it lies above all before it, whoever reads those."""

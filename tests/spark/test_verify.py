@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
@@ -140,6 +140,7 @@ def test_beside_a_writer_nothing_beyond_head_counts(spark: Any, root: Path) -> N
         assert found.totals.messages == 101
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 100))
 def test_runs_hold_every_block_once_and_in_order(sizes: list[int], target: int) -> None:
     blocks = [(n + 1, f"{n + 1:06d}.blk") for n in range(len(sizes))]
