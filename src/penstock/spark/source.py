@@ -141,7 +141,7 @@ class PenstockReader(DataSourceReader):
             return [InputPartition(part) for part in plan_read(self.options, self.pushed)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        if partition is None:  # Spark asks so when there is no partition at all
+        if partition is None or partition.value is None:  # Spark runs one task where there is no partition
             return
         with told():
             yield from read_rows(partition.value, self.options, self.pushed, self.format)
