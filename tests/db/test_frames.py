@@ -139,6 +139,33 @@ def test_what_the_dataset_was_made_with_holds_beside_the_filter(stream: penstock
     assert found.last_scan is not None and found.last_scan.blocks_opened == 0
 
 
+def test_a_filtered_dataset_stays_filtered(stream: penstock.Stream) -> None:
+    found = stream.dataset().filter(seq > 900).filter(subject == "trades.eu")
+    wanted = rows_of(stream, subjects="trades.eu", start_seq=901)
+    assert rows(found.to_table()) == wanted and found.count_rows() == len(wanted)
+    assert found.head(2).column("seq").to_pylist() == [row[0] for row in wanted[:2]]
+    assert [row[0] for row in found.scan_polars().filter(pl.col("seq") < 950).select("seq").collect().rows()] == [
+        row[0] for row in wanted if row[0] < 950
+    ]
+    assert found.to_duckdb(duckdb.connect()).aggregate("count(*)").fetchall() == [(len(wanted),)]
+    assert found.to_polars().height == len(wanted)
+
+
+def test_what_pyarrow_does_past_our_scanner_is_an_error_and_no_crash(stream: penstock.Stream) -> None:
+    found = stream.dataset(columns=["seq", "subject"])
+    other = pds.dataset(pa.table({"seq": [5, 6], "more": ["a", "b"]}))
+    assert found.sort_by([("seq", "descending")]).head(1).column("seq").to_pylist() == [1000]
+    assert found.filter(seq < 7).join(other, "seq").to_table().num_rows == 6
+    assert found.join(stream.dataset(columns=["seq"]), "seq").to_table().num_rows == found.count_rows()
+    assert found.take([0, 2]).column("seq").to_pylist() == [1, 3]
+    with pytest.raises(FileNotFoundError, match="a stream of Penstock: read it with scanner"):
+        other.join(found, "seq")
+    with pytest.raises(NotImplementedError, match="blocks, not fragments"):
+        found.get_fragments()
+    with pytest.raises(NotImplementedError, match="one schema"):
+        found.replace_schema(found.schema)
+
+
 def test_head_reads_no_further(stream: penstock.Stream) -> None:
     found = stream.dataset()
     assert found.head(5).equals(stream.to_arrow().slice(0, 5))

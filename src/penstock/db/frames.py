@@ -35,19 +35,23 @@ Columns = Iterable[str] | dict[str, pc.Expression] | None
 RUN_BLOCKS = 64  # blocks that are first asked about together
 SUBJECTS_MAX = 1000  # more of them in a filter are not looked up block by block
 TIME = pa.timestamp("us", tz="UTC")
+NO_FILE = "a stream of Penstock: read it with scanner() or to_table(), then go on with the table"
 
 
-class StreamDataset(pds.Dataset):  # type: ignore[misc]
+class StreamDataset(pds.FileSystemDataset):  # type: ignore[misc]
     """The messages of a stream, or those that `asked` chooses, as pyarrow.dataset shows tables.
 
     Always true: each scan sees the stream as it is when the scan begins; rows come in sequence order.
     """
 
-    def __init__(self, view: Callable[[], StreamView], asked: Asked) -> None:
-        # The base class has nothing to set up: it wraps a C++ dataset, and we answer for it.
+    def __init__(self, view: Callable[[], StreamView], asked: Asked, chosen: pc.Expression | None = None) -> None:
         self._view = view
         self._asked = asked
+        self._chosen = chosen
         self._schema = schema(asked.get("columns"), asked.get("headers", "map"))
+        # Those who go past our methods to the dataset of the base class get its error about this file, not a crash.
+        disk, form = LocalFileSystem(), pds.IpcFileFormat()
+        super().__init__([form.make_fragment(NO_FILE, disk)], self._schema, form, disk)
         self.last_scan: Scan | None = None
         """The scan that was begun last: what it opened, and the damage that it met."""
 
@@ -61,6 +65,7 @@ class StreamDataset(pds.Dataset):  # type: ignore[misc]
 
     def scan(self, columns: Iterable[str] | None = None, filter: pc.Expression | None = None) -> Scan:
         """The batches of the blocks that may hold a row that `filter` takes: more rows than it takes, but none less."""
+        filter = _both(self._chosen, filter)
         view, asked = self._view(), self._asked.copy()
         if columns is not None:
             asked["columns"] = [name for name in self._schema.names if name in set(columns)]
@@ -71,6 +76,7 @@ class StreamDataset(pds.Dataset):  # type: ignore[misc]
 
     def scanner(self, columns: Columns = None, filter: pc.Expression | None = None, **options: Any) -> pds.Scanner:
         """A scanner for one use, with exactly the rows that `filter` takes. Options as pyarrow.dataset.Scanner has."""
+        filter = _both(self._chosen, filter)
         if columns is not None and not isinstance(columns, dict):
             columns = list(columns)
             choose_columns(columns)  # names what is near a wrong one
@@ -90,7 +96,7 @@ class StreamDataset(pds.Dataset):  # type: ignore[misc]
         self, num_rows: int, columns: Columns = None, filter: pc.Expression | None = None, **options: Any
     ) -> pa.Table:
         """The first rows; blocks behind them are not read."""
-        batches, left = [], num_rows
+        filter, batches, left = _both(self._chosen, filter), [], num_rows
         chosen = columns if columns is None or isinstance(columns, dict) else list(columns)
         found = self.scan(self._needed(chosen, filter), filter)
         for batch in found:
@@ -107,19 +113,37 @@ class StreamDataset(pds.Dataset):  # type: ignore[misc]
 
     def count_rows(self, filter: pc.Expression | None = None, **options: Any) -> int:
         """How many rows there are; known without reading when nothing is asked."""
-        if filter is None and not any(
-            self._asked.get(name) for name in ("subjects", "start_seq", "stop_seq", "since", "until")
+        if (
+            filter is None
+            and self._chosen is None
+            and not any(self._asked.get(name) for name in ("subjects", "start_seq", "stop_seq", "since", "until"))
         ):
             return self._view().messages
         return int(self.scanner(["seq"], filter, **options).count_rows())
 
+    def filter(self, expression: pc.Expression) -> StreamDataset:
+        """The dataset with only the rows that the expression takes."""
+        return StreamDataset(self._view, self._asked, _both(self._chosen, expression))
+
+    def sort_by(self, sorting: Any, **options: Any) -> pds.InMemoryDataset:
+        """Everything, read and sorted; likewise the joins."""
+        return pds.InMemoryDataset(self.to_table()).sort_by(sorting, **options)
+
+    def join(self, right_dataset: pds.Dataset, *given: Any, **options: Any) -> pds.InMemoryDataset:
+        return pds.InMemoryDataset(self.to_table()).join(_loaded(right_dataset), *given, **options)
+
+    def join_asof(self, right_dataset: pds.Dataset, *given: Any, **options: Any) -> pds.InMemoryDataset:
+        return pds.InMemoryDataset(self.to_table()).join_asof(_loaded(right_dataset), *given, **options)
+
     def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[pds.Fragment]:
-        raise NotImplementedError("a stream has blocks, not fragments: use scanner(), or penstock.scan for the blocks")
+        raise NotImplementedError("a stream has blocks, not fragments: use scanner(), or Stream.scan for the blocks")
+
+    def replace_schema(self, schema: pa.Schema) -> pds.Dataset:
+        raise NotImplementedError("a stream has one schema: cast what to_table() gives")
 
     def to_polars(self) -> pl.DataFrame:
         """Everything as a Polars frame."""
-        found = self.scan()
-        frame: pl.DataFrame = _polars().from_arrow(pa.Table.from_batches(list(found), found.schema))
+        frame: pl.DataFrame = _polars().from_arrow(self.to_table())
         return frame
 
     def scan_polars(self) -> pl.LazyFrame:
@@ -135,8 +159,12 @@ class StreamDataset(pds.Dataset):  # type: ignore[misc]
             needed = None
             if columns is not None:
                 needed = {*columns, *(predicate.meta.root_names() if predicate is not None else ())}
-            found = self.scan(needed, None if predicate is None else to_arrow_filter(predicate))
-            for batch in found:
+            hint = None if predicate is None else to_arrow_filter(predicate)
+            if self._chosen is None:
+                batches: Iterable[pa.RecordBatch] = self.scan(needed, hint)
+            else:
+                batches = self.to_batches(None if needed is None else list(needed), hint)
+            for batch in batches:
                 frame: pl.DataFrame = polars.from_arrow(batch)
                 if predicate is not None:
                     frame = frame.filter(predicate)
@@ -172,6 +200,14 @@ class StreamDataset(pds.Dataset):  # type: ignore[misc]
         return [name for name in self._schema.names if name in words] or [
             "seq"
         ]  # rows without columns cannot be counted
+
+
+def _loaded(dataset: pds.Dataset) -> pds.Dataset:
+    return pds.InMemoryDataset(dataset.to_table()) if isinstance(dataset, StreamDataset) else dataset
+
+
+def _both(one: pc.Expression | None, other: pc.Expression | None) -> pc.Expression | None:
+    return one & other if one is not None and other is not None else one if one is not None else other
 
 
 # Which blocks
