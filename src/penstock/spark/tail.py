@@ -119,7 +119,8 @@ class Tail:
             if block.first_seq < high and block.stop_seq > low:
                 start, stop = block.start, block.stop
                 if block.first_seq < low:
-                    start = self.byte_of(facts[block.block_id], low)
+                    # From the record before: should the first of ours be damaged, there is no row for it.
+                    start = max(start, self.byte_before(facts[block.block_id], low))
                 if block.stop_seq > high:
                     stop = self.byte_of(facts[block.block_id], high)
                 blocks.append(replace(block, start=start, stop=stop))
@@ -137,7 +138,17 @@ class Tail:
         )
 
     def _dead_between(self, low: int, high: int) -> SeqSet:
-        """The sequences in [low, high) without a message; where there are few, the whole stream is not walked."""
+        """The sequences in [low, high) without a message, but for those that the reader shall find damaged."""
+        found = self._gaps_between(low, high)
+        for finding in self._snapshot.report.findings:
+            if finding.kind == "lost sequences":  # met by us first: no writer has put up with it yet
+                for start, stop in finding.seqs:
+                    for seq in range(max(start, low), min(stop, high)):
+                        found.remove(seq)
+        return found
+
+    def _gaps_between(self, low: int, high: int) -> SeqSet:
+        """Where there are few, the whole stream is not walked."""
         if high - low - self.count(low - 1, high - 1) > DEAD_MAX:
             return self._snapshot.query.deleted()
         found, ranges = SeqSet(), [(low, high)]
@@ -187,6 +198,11 @@ class Tail:
         """Where the first record of a block at or above a sequence begins; the end of the block when there is none."""
         row = self.row_from(block, seq)
         return int(self.rows(block)[row] if row < block["rows"] else block["size"])
+
+    def byte_before(self, block: dict[str, Any], seq: int) -> int:
+        """Where the last record of a block below a sequence begins; 0 when there is none."""
+        row = self.row_from(block, seq)
+        return int(self.rows(block)[row - 1]) if row else 0
 
     def backlog(self, low: int, high: int, subjects: Sequence[str] = ()) -> TailBacklog:
         return TailBacklog(self, low, max(low, high), subjects)
