@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -37,6 +37,8 @@ from penstock.stream.config import StreamConfig
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
+
+    from penstock.store.adoption import Adopted
 
 T = TypeVar("T")
 log = logging.getLogger("penstock")
@@ -391,6 +393,10 @@ class Stream:
 
     async def erase(self, seq: int) -> bool:
         return await asyncio.to_thread(self._sync.erase, seq)
+
+    async def adopt(self, job: str, tasks: Sequence[dict[str, Any]], *, query: str = "", batch: int = 0) -> Adopted:
+        """As the sync face's, in a thread."""
+        return await asyncio.to_thread(lambda: self._sync.adopt(job, tasks, query=query, batch=batch))
 
     async def purge(self, subject: str = "", *, seq: int = 0, keep: int = 0) -> int:
         return await asyncio.to_thread(lambda: self._sync.purge(subject, seq=seq, keep=keep))

@@ -17,6 +17,7 @@ from penstock.errors import (
     DeniedPurge,
     ForkedHandle,
     PublishRefused,
+    ReadOnlyStore,
     StoreClosed,
 )
 from penstock.kernel.batch import Batch
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from penstock.db.database import Database
     from penstock.db.frames import StreamDataset
     from penstock.scan import Scan
+    from penstock.store.adoption import Adopted
 
 Headers = Mapping[str, str | Sequence[str]] | bytes | None
 Item = tuple[str | bytes, bytes] | tuple[str | bytes, bytes, Headers]
@@ -394,6 +396,19 @@ class Stream:
             if self.config.deny_purge or self.config.sealed:
                 raise DeniedPurge
             return self._rules.store.purge_ex(subject, seq, keep)
+
+    def adopt(self, job: str, tasks: Sequence[dict[str, Any]], *, query: str = "", batch: int = 0) -> Adopted:
+        """Take in what the tasks of a job have staged (db/stage.py), all of it or none, and once for each batch of a
+        query."""
+        from penstock.db.adopt import adopt_staged
+
+        with self._lock:
+            self._check()
+            if self._is_beside:
+                raise ReadOnlyStore(self._database.path, "it was opened read-only")
+            adopted = adopt_staged(self, job, tasks, query, batch)
+        self._tell()
+        return adopted
 
     def _may_delete(self) -> None:
         self._check()
