@@ -30,19 +30,29 @@ class BadOffset(StoreError):
     """A checkpoint holds an offset that is not one of this source."""
 
 
-class DataLost(StoreError):
+class StreamTrouble(StoreError):
+    """A stream is not what the query left; `what` happened, and what to do about it."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        self.what = what
+        super().__init__(
+            f"{what}. Start the query with a new checkpoint directory, or set failOnDataLoss=false {remedy}"
+        )
+
+
+class DataLost(StreamTrouble):
     """Messages that the query had not read yet are gone: by a limit, by age, or purged."""
 
 
-class StreamRecreated(StoreError):
+class StreamRecreated(StreamTrouble):
     """The stream was deleted and made anew since the query last read it."""
 
 
-class StreamTruncated(StoreError):
+class StreamTruncated(StreamTrouble):
     """Sequences that the query has read were taken back."""
 
 
-class StreamMissing(StoreError):
+class StreamMissing(StreamTrouble):
     """A stream that the query has read is not there any more."""
 
 
@@ -132,11 +142,8 @@ class StreamNow(Protocol):
 class Change:
     """Why a query cannot simply go on, and where it goes on all the same if it is told to."""
 
-    error: StoreError
+    error: StreamTrouble
     resume: StreamOffset
-
-
-GO_ON = "or set failOnDataLoss=false to go on"
 
 
 def find_change(offset: StreamOffset, now: StreamNow) -> Change | None:
@@ -145,8 +152,8 @@ def find_change(offset: StreamOffset, now: StreamNow) -> Change | None:
         return Change(
             StreamRecreated(
                 f"{now.label} was deleted and made anew: the checkpoint stands at message {offset.seq} of stream id "
-                f"{offset.stream_id}, the stream there now has id {now.stream_id}. Start the query with a new "
-                f"checkpoint directory, {GO_ON} with the new stream's first message, {now.first_seq}"
+                f"{offset.stream_id}, the stream there now has id {now.stream_id}",
+                f"to go on with the new stream's first message, {now.first_seq}",
             ),
             begin_at(now, now.first_seq - 1),
         )
@@ -158,8 +165,8 @@ def find_change(offset: StreamOffset, now: StreamNow) -> Change | None:
                 StreamTruncated(
                     f"{now.label} was truncated, or lost its end in a crash: the checkpoint stands at message "
                     f"{offset.seq} (epoch {offset.epoch}), of which those after {resume} were taken back; the stream "
-                    f"ends at {now.last_seq} now (epoch {now.epoch}). Start the query with a new checkpoint directory, "
-                    f"{GO_ON} after message {resume}"
+                    f"ends at {now.last_seq} now (epoch {now.epoch})",
+                    f"to go on after message {resume}",
                 ),
                 begin_at(now, resume),
             )
@@ -175,8 +182,8 @@ def lost_range(now: StreamNow, low: int, high: int) -> DataLost | None:
     what = f"message {low} is" if stop == low + 1 else f"messages {low} to {stop - 1} are"
     return DataLost(
         f"{now.label}: {what} gone before the query has read them: a limit, their age or a purge took them, and the "
-        f"stream begins at {now.first_seq} now. Start the query with a new checkpoint directory, {GO_ON} with what is "
-        "left; to avoid it, keep messages for longer or let the query run more often"
+        f"stream begins at {now.first_seq} now",
+        "to go on with what is left; to avoid it, keep messages for longer or let the query run more often",
     )
 
 

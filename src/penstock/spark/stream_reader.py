@@ -23,17 +23,16 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from penstock.errors import StoreError
 from penstock.scan.part import read_part
 from penstock.scan.plan import plan
 from penstock.spark.errors import told
 from penstock.spark.offsets import (
-    GO_ON,
     BatchLimits,
     Offsets,
     Pace,
     StreamMissing,
     StreamOffset,
+    StreamTrouble,
     admit,
     advance,
     begin_at,
@@ -77,7 +76,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: dict[str, int] = {}
         self._targets: dict[str, int] | None = None
         self._ends: dict[str, tuple[str, int]] = {}
-        self._warned: set[tuple[str, int, type[StoreError]]] = set()
+        self._warned: set[tuple[str, int, type[StreamTrouble]]] = set()
 
     # Where a query begins.
 
@@ -306,18 +305,18 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             0,
             StreamMissing(
                 f"stream {os.path.basename(key)} of {store}, which the query has read, is not there any more (or not "
-                "among the streams that it is asked for now). Start the query with a new checkpoint directory, "
-                f"{GO_ON} without it"
+                "among the streams that it is asked for now)",
+                "to go on without it",
             ),
         )
 
-    def _told_or_raised(self, key: str, seq: int, error: StoreError) -> None:
+    def _told_or_raised(self, key: str, seq: int, error: StreamTrouble) -> None:
         """failOnDataLoss: the error, or one line in the log for each thing that happened."""
         if self.options.fail_on_data_loss:
             raise error
         if (key, seq, type(error)) not in self._warned:
             self._warned.add((key, seq, type(error)))
-            log.warning("failOnDataLoss=false, the query goes on: %s", error)
+            log.warning("failOnDataLoss=false, the query goes on: %s", error.what)
 
 
 def _find(key: str, stream_id: str, tails: dict[str, Tail]) -> Tail | None:
