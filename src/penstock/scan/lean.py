@@ -119,19 +119,37 @@ def _listed_view(
 
 
 def _tail_view(paths: StreamPaths, stream_id: bytes, name: str, data: bytes, disk: Disk) -> StreamView | None:
-    checkpoint = decode_checkpoint(data)
-    if checkpoint is None or not checkpoint.blocks:
+    snapshot = _snapshot(paths, stream_id, name, data, disk)
+    if snapshot is None:
         return None
-    try:
-        snapshot = LeanSnapshot(paths.root, stream_id, name, checkpoint, disk)
-    except (CheckpointUnfit, FileNotFoundError, StoreError, ValueError):
-        return None  # the Snapshot that comes next says what is wrong, if anything is
     try:
         return view_of(snapshot)
     except FileNotFoundError:
         return None
     finally:
         snapshot.stop()
+
+
+def open_snapshot(root: str, stream_id: bytes, name: str, disk: Disk) -> Snapshot:
+    """The state of a stream for questions that need no message; stop it when they are answered."""
+    paths = StreamPaths(root)
+    try:
+        found = _snapshot(paths, stream_id, name, disk.read_file(paths.checkpoint), disk)
+    except FileNotFoundError:
+        found = None
+    return Snapshot(root, stream_id, name=name, disk=disk) if found is None else found
+
+
+def _snapshot(paths: StreamPaths, stream_id: bytes, name: str, data: bytes, disk: Disk) -> LeanSnapshot | None:
+    checkpoint = decode_checkpoint(data)
+    if checkpoint is None or checkpoint.stream_id != stream_id or not checkpoint.blocks:
+        return None
+    if os.path.exists(paths.truncate):
+        return None
+    try:
+        return LeanSnapshot(paths.root, stream_id, name, checkpoint, disk)
+    except (CheckpointUnfit, FileNotFoundError, StoreError, ValueError):
+        return None  # the Snapshot that comes next says what is wrong, if anything is
 
 
 class LeanSnapshot(Snapshot):

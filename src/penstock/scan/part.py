@@ -196,7 +196,7 @@ def _tell(
         return
     check_unchanged(part, disk)  # what a truncation cut off is no damage
     if mode == "fail":
-        raise CorruptBlock(found[0].path, found[0].offset, found[0].reason)
+        raise CorruptBlock(found[0].path, found[0].offset, f"{found[0].reason}; mode skip or quarantine reads on")
     for one in found:
         log.warning("stream %s: %s", part.stream, describe(one))
     if mode == "quarantine":

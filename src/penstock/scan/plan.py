@@ -47,12 +47,24 @@ def open_views(
     """The named streams of a store (None: all, by name) as of now; StreamNotFound names those that there are."""
     disk = disk or Disk()
     root = os.path.abspath(os.fspath(path))
-    known = stream_names(root, account, disk)
+    names = choose_streams(root, streams, account, disk)
+    return [view_at(os.path.join(root, account, name), disk) for name in names]
+
+
+def choose_streams(
+    path: str | os.PathLike[str],
+    streams: Iterable[str] | None = None,
+    account: str = "$G",
+    disk: Disk | None = None,
+) -> list[str]:
+    """The names of the wanted streams, which are all there."""
+    known = stream_names(path, account, disk)
     wanted = known if streams is None else list(dict.fromkeys(streams))
     for name in wanted:
         if name not in known:
-            raise StreamNotFound(f"stream {name!r} not found in {root}; there are: {', '.join(known) or 'none'}")
-    return [view_at(os.path.join(root, account, name), disk) for name in wanted]
+            there = ", ".join(known) or "none"
+            raise StreamNotFound(f"stream {name!r} not found in {os.path.abspath(path)}; there are: {there}")
+    return wanted
 
 
 def view_at(root: str, disk: Disk | None = None, *, lean: bool = True) -> StreamView:
@@ -202,6 +214,7 @@ __all__ = [
     "PART_BYTES",
     "Part",
     "StreamChanged",
+    "choose_streams",
     "open_views",
     "part_columns",
     "part_schema",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, Literal, cast
@@ -136,7 +136,7 @@ class ReadOptions:
                 found[known.name] = known.metadata["parse"](str(text))
             except ValueError as error:
                 raise PenstockSparkError(f"option {known.metadata['name']}={text!r}: {error}") from None
-        return _checked(ReadOptions(**found))
+        return _checked(ReadOptions(**found), found)
 
 
 _ALIASES = {"paths": "path", "streams": "stream", "subject": "subjects"}
@@ -149,8 +149,17 @@ def _unknown(given: str, names: list[str]) -> str:
     return f"unknown option {given!r} of format penstock: {hint}"
 
 
-def _checked(options: ReadOptions) -> ReadOptions:
+def _checked(options: ReadOptions, given: Iterable[str]) -> ReadOptions:
     """What holds between options."""
+    named = {one.name: one.metadata["name"] for one in fields(ReadOptions)}
+    if options.table != "messages":
+        fit = ("paths", "streams", "account", "table", *(("subjects",) if options.table == "subjects" else ()))
+        for name in given:
+            if name not in fit:
+                raise PenstockSparkError(
+                    f"option {named[name]} does not go with table={options.table}, which reads no messages: leave it "
+                    f"out, and narrow the table with select and where"
+                )
     if not options.paths:
         raise PenstockSparkError('no store: give its directory, as .load("DIR") or .option("path", "DIR")')
     if options.streams == ():
@@ -160,6 +169,5 @@ def _checked(options: ReadOptions) -> ReadOptions:
     for low, high in (("starting_seq", "ending_seq"), ("starting_time", "ending_time")):
         start, stop = cast("int | None", getattr(options, low)), cast("int | None", getattr(options, high))
         if start is not None and stop is not None and start > stop:
-            named = {one.name: one.metadata["name"] for one in fields(ReadOptions)}
             raise PenstockSparkError(f"option {named[low]} lies after {named[high]}: nothing can be between them")
     return options

@@ -1,31 +1,194 @@
-"""What a store knows of its blocks, subjects and streams without reading messages, as Spark tables."""
+"""What a store knows of its streams, blocks and subjects without reading messages, as Spark tables.
+
+One task answers for one stream, from its checkpoint and what came after it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from penstock.kernel.disk import Disk
+from penstock.kernel.subject import Filters
+from penstock.scan.lean import open_snapshot
+from penstock.scan.plan import choose_streams
+from penstock.spark.errors import PenstockSparkError, told
 from penstock.spark.options import ReadOptions, Table
+from penstock.store.identity import Identity, read_identity
+from penstock.store.layout import StreamPaths
+from penstock.store.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-DDL: dict[Table, str] = {}
+ROWS_MAX = 16384  # of a batch
+
+COLUMNS: dict[str, dict[str, str]] = {
+    "streams": {
+        "store": "string",
+        "stream": "string",
+        "stream_id": "string",
+        "epoch": "bigint",
+        "created": "timestamp",
+        "messages": "bigint",
+        "bytes": "bigint",
+        "first_seq": "bigint",
+        "last_seq": "bigint",
+        "first_ts": "timestamp",
+        "last_ts": "timestamp",
+        "num_subjects": "bigint",
+        "num_deleted": "bigint",
+        "num_blocks": "bigint",
+        "disk_bytes": "bigint",
+        "config": "string",
+    },
+    "blocks": {
+        "store": "string",
+        "stream": "string",
+        "block": "bigint",
+        "path": "string",
+        "first_seq": "bigint",
+        "last_seq": "bigint",
+        "messages": "bigint",
+        "num_deleted": "bigint",
+        "bytes": "bigint",
+        "disk_bytes": "bigint",
+        "first_ts": "timestamp",
+        "last_ts": "timestamp",
+        "is_sealed": "boolean",
+    },
+    "subjects": {
+        "store": "string",
+        "stream": "string",
+        "subject": "string",
+        "messages": "bigint",
+        "first_seq": "bigint",
+        "last_seq": "bigint",
+    },
+}
 
 
 def table_ddl(table: Table) -> str:
-    return DDL[table]
+    """The columns of a table as Spark's DDL."""
+    return ", ".join(f"{name} {kind.upper()}" for name, kind in COLUMNS[table].items())
 
 
 class TableReader(DataSourceReader):
+    """A metadata table: one partition for each stream."""
+
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        known = COLUMNS[options.table]
+        for field in schema.fields:
+            if known.get(field.name) != field.dataType.simpleString():
+                raise PenstockSparkError(
+                    f"the schema does not fit table={options.table}: column {field.name} does not fit. "
+                    f"Choose from: {table_ddl(options.table)}"
+                )
         self.options = options
+        self.arrow = to_arrow_schema(schema, timezone="UTC")
 
     def partitions(self) -> Sequence[InputPartition]:
-        return []
+        options = self.options
+        with told():
+            return [
+                InputPartition((path, os.path.join(os.path.abspath(path), options.account, name)))
+                for path in options.paths
+                for name in choose_streams(path, options.streams, options.account)
+            ]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        yield from ()
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        if partition is None or partition.value is None:
+            return
+        import pyarrow as pa
+
+        with told():
+            store, root = partition.value
+            rows = list(read_table(self.options.table, store, root, self.options.subjects))
+            for at in range(0, len(rows), ROWS_MAX):
+                yield pa.RecordBatch.from_pylist(rows[at : at + ROWS_MAX], schema=self.arrow)
+
+
+def read_table(table: Table, store: str, root: str, subjects: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """The rows of one stream."""
+    disk, name = Disk(), os.path.basename(root)
+    identity = read_identity(disk, StreamPaths(root))
+    snapshot = open_snapshot(root, identity.stream_id, name, disk)
+    try:
+        for row in _READERS[table](snapshot, identity, subjects):
+            yield {"store": store, "stream": name} | row
+    finally:
+        snapshot.stop()
+
+
+def _stream(snapshot: Snapshot, identity: Identity, subjects: Sequence[str]) -> Iterator[dict[str, Any]]:
+    state = snapshot.state()
+    yield {
+        "stream_id": identity.stream_id.hex(),
+        "epoch": snapshot.epoch,
+        "created": _micros(identity.created_ns),
+        "messages": state.messages,
+        "bytes": state.bytes,
+        "first_seq": state.first_seq,
+        "last_seq": state.last_seq,
+        "first_ts": _micros(state.first_time) if state.messages else None,
+        "last_ts": _micros(state.last_time) if state.messages else None,
+        "num_subjects": state.num_subjects,
+        "num_deleted": state.num_deleted,
+        "num_blocks": len(snapshot.query.blocks()),
+        "disk_bytes": state.disk_bytes,
+        "config": json.dumps(identity.config),
+    }
+
+
+def _blocks(snapshot: Snapshot, identity: Identity, subjects: Sequence[str]) -> Iterator[dict[str, Any]]:
+    for block in snapshot.query.blocks():
+        has_times = block["rows"] and block["time_min"] <= block["time_max"]
+        yield {
+            "block": block["id"],
+            "path": snapshot.block_path(block["id"]),
+            "first_seq": block["first_seq"],
+            "last_seq": block["last_seq"],
+            "messages": block["live"],
+            "num_deleted": block["rows"] - block["live"],
+            "bytes": block["live_bytes"],
+            "disk_bytes": block["size"],
+            "first_ts": _micros(block["time_min"]) if has_times else None,
+            "last_ts": _micros(block["time_max"]) if has_times else None,
+            "is_sealed": bool(block["is_sealed"]) and block["id"] != _active(snapshot),
+        }
+
+
+def _active(snapshot: Snapshot) -> int:
+    """The block that a running writer appends to; 0 when none runs."""
+    head = snapshot.head
+    return 0 if head is None or head.is_stopped else head.block_id
+
+
+def _subjects(snapshot: Snapshot, identity: Identity, subjects: Sequence[str]) -> Iterator[dict[str, Any]]:
+    wanted = Filters(subjects)
+    for subject, state in snapshot.subjects_state().items():
+        if not subjects or wanted.match(subject):
+            yield {
+                "subject": subject,
+                "messages": state.messages,
+                "first_seq": state.first_seq,
+                "last_seq": state.last_seq,
+            }
+
+
+def _micros(ns: int) -> int:
+    return ns // 1000
+
+
+_READERS: dict[str, Callable[[Snapshot, Identity, Sequence[str]], Iterator[dict[str, Any]]]] = {
+    "streams": _stream,
+    "blocks": _blocks,
+    "subjects": _subjects,
+}
