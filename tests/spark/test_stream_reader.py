@@ -453,6 +453,29 @@ def test_a_store_that_was_moved_goes_on_where_it_was(store: Database) -> None:
         assert seqs(again.run()) == [list(range(11, 16))]
 
 
+def test_of_two_copies_of_a_store_one_that_goes_is_not_taken_for_the_other(store: Database) -> None:
+    fill(store, "S", 10)
+    copy = f"{store.path}-copy"
+    shutil.copytree(store.path, copy)
+    query = Query(reader_of(f"{store.path},{copy}", failOnDataLoss="false"))
+    assert len(query.trigger() or []) == 20
+    shutil.rmtree(os.path.join(copy, "$G", "S"))
+    fill(store, "S", 5)
+    assert seqs(query.run()) == [list(range(11, 16))]
+
+
+def test_a_stream_that_is_being_made_is_waited_for(store: Database) -> None:
+    fill(store, "S", 10)
+    query = Query(reader_of(store.path))
+    query.run()
+    root = os.path.join(store.path, "$G", "T")
+    os.mkdir(root)
+    assert query.trigger() is None
+    for name in ("config.json", "config.copy.json"):
+        shutil.copy(os.path.join(store.path, "$G", "S", name), root)
+    assert query.trigger() is None
+
+
 def test_a_stream_or_store_that_is_not_there_is_named(store: Database, tmp_path: Path) -> None:
     fill(store, "ORDERS", 1)
     with pytest.raises(PenstockSparkError, match=r"stream 'ORDER' not found in .*there are: ORDERS"):
@@ -539,8 +562,9 @@ def test_partitions_are_by_bytes_and_small_streams_share_a_task(store: Database)
     assert 5 <= len(partitions) <= 8
     assert sum(len(partition.value) for partition in partitions) <= len(partitions) + 20
     assert all(isinstance(partition, InputPartition) for partition in partitions)
-    few = reader_of(store.path, stream="SMALL1", minPartitions=3)
-    assert len(few.partitions({}, few.latestOffset(few.initialOffset(), ReadAllAvailable()))) == 1
+    for asked, count in ((None, 1), (3, 3)):
+        few = reader_of(store.path, stream="SMALL1", **({"minPartitions": asked} if asked else {}))
+        assert len(few.partitions({}, few.latestOffset(few.initialOffset(), ReadAllAvailable()))) == count
 
 
 @pytest.mark.parametrize("seed", range(4))

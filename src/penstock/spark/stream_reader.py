@@ -157,7 +157,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _go_on(self, before: Offsets, tails: dict[str, Tail]) -> tuple[Offsets, dict[str, Tail]]:
         """Where each stream stands, and the stream, by the offset's key; streams that are new begin at their start."""
-        known = {key: _find(key, offset.stream_id, tails) for key, offset in before.items()}
+        known = {key: _find(key, before, tails) for key in before}
         offsets = before | self._joining(before, [tail for tail in tails.values() if tail not in known.values()])
         positions: Offsets = {}
         by_key: dict[str, Tail] = {}
@@ -215,14 +215,14 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             views = []
             for key, offset in after.items():
                 low, high = range_of(key, before, after)
-                tail = _find(key, offset.stream_id, tails)
                 if low >= high:
                     continue
+                tail = _find(key, after, tails)
                 if tail is None:
                     self._missing(key)
                 elif self._holds(key, offset, tail, low, high):
                     views.append((tail.view(low, high), low, high))
-            return [InputPartition(tuple(parts)) for parts in _packed(self._plan(views))]
+            return [InputPartition(tuple(parts)) for parts in self._plan(views)]
 
     def _holds(self, key: str, end: StreamOffset, tail: Tail, low: int, high: int) -> bool:
         """Whether the range of a batch that was decided on, perhaps before a restart, is still that stream's."""
@@ -235,17 +235,18 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._told_or_raised(key, low - 1, lost)
         return True
 
-    def _plan(self, views: list[tuple[StreamView, int, int]]) -> list[Part]:
-        """The parts of a batch: not too large, and as many as there are cores where there is enough to read."""
+    def _plan(self, views: list[tuple[StreamView, int, int]]) -> Iterator[list[Part]]:
+        """The parts of a batch by task: not too much, and as many as there are cores where there is enough to read."""
         options = self.options
         total = sum(block.stop - block.start for view, _, _ in views for block in view.blocks)
         wanted = options.min_partitions or min(len(os.sched_getaffinity(0)), max(total // SPLIT_BYTES, 1))
         target = min(options.max_partition_bytes, max(-(-total // wanted), 1))
-        return [
+        parts = [
             part
             for view, low, high in views
             for part in plan(view, subjects=options.subjects, start_seq=low, stop_seq=high, max_bytes=target)
         ]
+        return _packed(parts, min(target, SPLIT_BYTES))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         options, rows = self.options, self.format
@@ -271,7 +272,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             tails = self._tails.now()
             report: dict[str, Any] = {}
             for key, offset in self._position.items():
-                tail = _find(key, offset.stream_id, tails)
+                tail = _find(key, self._position, tails)
                 if tail is None or tail.stream_id != offset.stream_id:
                     continue
                 end = self._end(tail)
@@ -319,20 +320,21 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning("failOnDataLoss=false, the query goes on: %s", error.what)
 
 
-def _find(key: str, stream_id: str, tails: dict[str, Tail]) -> Tail | None:
+def _find(key: str, offsets: Offsets, tails: dict[str, Tail]) -> Tail | None:
     """The stream of an offset: in its directory, or with its id in another when the store was moved."""
-    there = tails.get(key)
+    stream_id, there = offsets[key].stream_id, tails.get(key)
     if there is not None and there.stream_id == stream_id:
         return there
-    return next((tail for tail in tails.values() if tail.stream_id == stream_id), there)
+    moved = (tail for root, tail in tails.items() if tail.stream_id == stream_id and root not in offsets)
+    return next(moved, there)
 
 
-def _packed(parts: list[Part]) -> Iterator[list[Part]]:
+def _packed(parts: list[Part], size_max: int) -> Iterator[list[Part]]:
     """Parts of many streams with little in each, gathered so that not each of them is a task."""
     group: list[Part] = []
     size = 0
     for part in parts:
-        if group and size + part.size > SPLIT_BYTES:
+        if group and size + part.size > size_max:
             yield group
             group, size = [], 0
         group.append(part)
