@@ -11,7 +11,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from mmap import MADV_HUGEPAGE, MAP_ANONYMOUS, MAP_PRIVATE, mmap
 
 from penstock.errors import CorruptBlock, NewerFormat
 from penstock.kernel.block_scan import BlockScan, scan_block
@@ -119,6 +119,22 @@ class IndexOfLoss:
             self._snapshot.stop()
 
 
+class _Memory:
+    """Room for one block, kept by the process for the tasks to come: fresh memory costs as much as reading into it."""
+
+    def __init__(self) -> None:
+        self.pages = mmap(-1, 1, MAP_PRIVATE | MAP_ANONYMOUS)
+
+    def reserve(self, size: int) -> memoryview:
+        if len(self.pages) < size:
+            self.pages = mmap(-1, size + size // 4, MAP_PRIVATE | MAP_ANONYMOUS)
+            self.pages.madvise(MADV_HUGEPAGE)
+        return memoryview(self.pages)
+
+
+_memory = _Memory()
+
+
 class BlockChecker:
     """Checks the blocks of a run, one after the other."""
 
@@ -126,7 +142,6 @@ class BlockChecker:
         self.run, self.disk, self.found = run, disk or Disk(), Checked()
         self.folder = os.path.join(run.root, "blocks")
         self.index = IndexOfLoss(run.root, run.stream_id, run.stream, self.disk)
-        self.memory = mmap(-1, 1, MAP_PRIVATE | MAP_ANONYMOUS)
 
     def check(self) -> Checked:
         names = [name for _, name in self.run.blocks] + [self.run.next_name]
@@ -164,9 +179,7 @@ class BlockChecker:
         try:
             size = self.disk.size(fd)
             wanted = size if stop is None else min(stop, size)
-            if len(self.memory) < wanted:
-                self.memory = mmap(-1, max(wanted, 2 * len(self.memory)), MAP_PRIVATE | MAP_ANONYMOUS)
-            view = memoryview(self.memory)
+            view = _memory.reserve(wanted)
             return view[: self.disk.read_into(fd, view[:wanted])], size
         finally:
             self.disk.close(fd)
