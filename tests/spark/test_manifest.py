@@ -146,18 +146,22 @@ def test_a_packed_set_is_the_same_again(members: set[int]) -> None:
     )
 )
 def test_a_state_is_what_its_manifests_say(steps: list[tuple[bool, int, dict[str, list[tuple[int, int]]]]]) -> None:
-    state, hidden, rows, files = LakeState(), set[int](), 0, list[LakeFile]()
+    state, at_once, hidden, rows, files = LakeState(), LakeState(), set[int](), 0, list[LakeFile]()
+    manifests = []
     for number, (is_restarted, count, deletes) in enumerate(steps, start=1):
         ranges = {reason: [(first, first + more) for first, more in some] for reason, some in deletes.items()}
         new = [LakeFile(str(number), "S", count, 1, 1, 1, 0, 0)]
         one = StreamExport(
             "S", "00", 1, 1, number, count, None, "", deletes=ranges, unexplained=[], is_restarted=is_restarted
         )
-        state.add(Manifest(number, "", "", "", [one], new))
+        manifests.append(Manifest(number, "", "", "", [one], new))
+        state.add(manifests[-1])
         if is_restarted:
             hidden, rows, files = set(), 0, []
         hidden |= {seq for some in ranges.values() for first, last in some for seq in range(first, last + 1)}
         rows, files = rows + count, files + new
+    at_once.add(*manifests)
+    assert at_once == state
     if steps:
         known = state.streams["S"]
         assert (set(unpack(known.hidden)), known.rows, known.files) == (hidden, rows, files)

@@ -31,7 +31,7 @@ from penstock.spark.manifest import (
     StreamInLake,
     pack,
 )
-from penstock.store.deletes import read_deletes
+from penstock.store.deletes import Position, read_deletes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -217,7 +217,7 @@ def _plan_stream(
     view: StreamView, folder: str, known: StreamInLake | None, changed: Changed, unexplained: Unexplained, cores: int
 ) -> _Plan:
     found = read_deletes(
-        folder, view.stream_id, known.position if known else None, known.epoch if known else view.epoch, view.disk
+        folder, view.stream_id, known.position if known else _end(view), known.epoch if known else view.epoch, view.disk
     )
     why = what_changed(view, known, found)
     if why is not None:
@@ -226,12 +226,17 @@ def _plan_stream(
                 f"stream {view.name}: {why}; export it with changed=restart to begin it anew (the rows of before "
                 "no longer count), or to another lake"
             )
-        known, found = None, read_deletes(folder, view.stream_id, None, view.epoch, view.disk)
+        known, found = None, read_deletes(folder, view.stream_id, _end(view), view.epoch, view.disk)
     removed = what_went(view, folder, known, found, unexplained)
     first = known.last + 1 if known else 1
     size = sum(block.stop - block.start for block in view.blocks if block.stop_seq > first)
     parts = plan(view, start_seq=first, max_bytes=PART_BYTES, min_parts=max(1, min(cores, size // SPLIT_FROM)))
     return _Plan(view, removed, first, why is not None, parts)
+
+
+def _end(view: StreamView) -> Position | None:
+    """The last block: who has exported nothing need not know what was deleted before."""
+    return Position(view.blocks[-1].block_id, view.blocks[-1].salt) if view.blocks else None
 
 
 # Doing it, step by step.

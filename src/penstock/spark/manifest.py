@@ -116,23 +116,27 @@ class LakeState:
     streams: dict[str, StreamInLake] = field(default_factory=dict)
     format: int = FORMAT
 
-    def add(self, manifest: Manifest) -> None:
-        """Go on by one export."""
-        self.export = manifest.export
-        for one in manifest.streams:
-            known = self.streams.get(one.stream)
-            if known is None or one.is_restarted:
-                known = self.streams[one.stream] = StreamInLake(one.stream_id, one.epoch, 0, None, "", "")
-            known.epoch, known.last, known.position, known.gone = one.epoch, one.last, one.position, one.gone
-            known.rows += one.rows
-            if one.deletes:
-                hidden = unpack(known.hidden)
+    def add(self, *manifests: Manifest) -> None:
+        """Go on by these exports."""
+        hidden: dict[str, SeqSet] = {}
+        for manifest in manifests:
+            self.export = manifest.export
+            for one in manifest.streams:
+                known = self.streams.get(one.stream)
+                if known is None or one.is_restarted:
+                    known = self.streams[one.stream] = StreamInLake(one.stream_id, one.epoch, 0, None, "", "")
+                    hidden.pop(one.stream, None)
+                known.epoch, known.last, known.position, known.gone = one.epoch, one.last, one.position, one.gone
+                known.rows += one.rows
+                if one.deletes and one.stream not in hidden:
+                    hidden[one.stream] = unpack(known.hidden)
                 for ranges in one.deletes.values():
                     for first, last in ranges:
-                        hidden.add_range(first, last)
-                known.hidden = pack(hidden)
-        for file in manifest.files:
-            self.streams[file.stream].files.append(file)
+                        hidden[one.stream].add_range(first, last)
+            for file in manifest.files:
+                self.streams[file.stream].files.append(file)
+        for name, seqs in hidden.items():
+            self.streams[name].hidden = pack(seqs)
 
 
 def pack(seqs: SeqSet) -> str:
@@ -218,10 +222,11 @@ class Lake:
                 numbers[found[2]].append(int(found[1]))
         state = self._latest_state(numbers["state"])
         begin = state.export
-        for number in sorted(number for number in numbers["json"] if number > begin):
-            if number != state.export + 1:
-                raise LakeError(f"{self._path(state.export + 1, 'json')} is missing, and {number:08}.json is there")
-            state.add(self.manifest(number))
+        new = sorted(number for number in numbers["json"] if number > begin)
+        for expected, number in enumerate(new, start=begin + 1):
+            if number != expected:
+                raise LakeError(f"{self._path(expected, 'json')} is missing, and {number:08}.json is there")
+        state.add(*map(self.manifest, new))
         return state
 
     def _latest_state(self, numbers: list[int]) -> LakeState:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from penstock.store.view import StreamView
 
-RANGES_MAX = 100  # hidden ranges that become conditions; more go into a join with a small table
-SINGLES_MAX = 10_000
+RANGES_MAX = 8  # hidden ranges that become conditions; more go into a join: Spark takes its time over conditions
+SINGLES_MAX = 500
 LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
 
