@@ -111,7 +111,8 @@ class ReadOptions:
     max_partition_bytes: int = field(default=PART_BYTES, metadata=_named("maxPartitionBytes", _size))
     min_partitions: int | None = field(default=None, metadata=_named("minPartitions", _count))
     """None: as many as there are cores, where there is enough to read."""
-    pushdown: bool = field(default=True, metadata=_named("pushdown", _truth))
+    pushdown: bool = field(default=False, metadata=_named("pushdown", _truth))
+    """Off: Spark 4.3 keeps pushed filters with the DataFrame, and a later use of it reads what they let through."""
     starting_offsets: Literal["earliest", "latest"] = field(
         default="earliest", metadata=_named("startingOffsets", _offsets)
     )
