@@ -323,7 +323,7 @@ def stream_rows(
         facts = metadata[name]
         row: Row = {
             "stream": name, "messages": facts["messages"], "bytes": facts["bytes"],
-            "data_bytes": sum(part["size"] for part in parts), "subjects": facts["subjects"],
+            "data_bytes": sum(part["size"] for part in parts), "subjects": facts["num_subjects"],
             "first_seq": facts["first_seq"], "last_seq": facts["last_seq"],
             "first_ts_ns": min((part["low"] for part in parts), default=None),
             "last_ts_ns": max((part["high"] for part in parts), default=None),
