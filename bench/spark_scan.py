@@ -119,7 +119,7 @@ def _slice(spark: SparkSession, path: str) -> dict[str, Any]:
     low, high = low // 1000 * 1000, high // 1000 * 1000
 
     def chosen() -> DataFrame:
-        return read_store(spark, path).where(
+        return read_store(spark, path, pushdown="true").where(
             f"ts >= timestamp_micros({low // 1000}) and ts < timestamp_micros({high // 1000})"
         )
 

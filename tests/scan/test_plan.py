@@ -240,6 +240,7 @@ def test_damage_fails_is_skipped_or_quarantined(tmp_path: Path, caplog: pytest.L
     [lost] = set(range(1, 301)) - set(kept)
     assert caplog.records[0].getMessage().startswith(f"stream S: {path} at byte ")
     assert f"may have held sequences {lost} to {lost}" in caplog.text
+    assert caplog.records[-1].getMessage() == "stream S: 1 damaged places in messages 1 to 300"
     batches = list(read_part(part, mode="quarantine"))
     assert batches[0].schema == part_schema(None, "map", "quarantine")
     rows = [row for batch in batches for row in batch.to_pylist()]

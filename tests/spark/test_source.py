@@ -147,7 +147,7 @@ FILTERS = [
 
 
 def test_filters_give_what_they_give_without_pushdown(spark: SparkSession, store: str) -> None:
-    """All of them in one job, each on a read of its own: Spark itself judges the rows of a read that takes none over."""
+    """All of them in one job, each on a read of its own. Of a read that takes none over Spark judges the rows."""
     from pyspark.sql.functions import array_sort, collect_list, expr, lit
 
     pushed = [

@@ -95,7 +95,7 @@ def read_part(
     """
     disk = disk or Disk()
     chosen = part_columns(columns, headers)
-    tries = 0
+    tries = damaged = 0
     while True:
         reading = Scan(
             view_of_part(part, disk),
@@ -115,8 +115,14 @@ def read_part(
                     yield from _tell(part, reading.damage[told:], mode, chosen, headers, disk)
                     told = len(reading.damage)
             yield from _tell(part, reading.damage[told:], mode, chosen, headers, disk)
+            damaged += len(reading.damage)
+            if damaged:
+                log.warning(
+                    "stream %s: %d damaged places in messages %d to %d", part.stream, damaged, part.low, part.high - 1
+                )
             return
         except FileNotFoundError:
+            damaged += len(reading.damage)
             tries += 1
             if tries == TRIES_MAX:
                 raise

@@ -150,8 +150,8 @@ class PenstockReader(DataSourceReader):
 class PushingReader(PenstockReader):
     """A batch read that takes the query's filters over; Spark refuses the method unless its conf is on.
 
-    Spark 4.3 keeps what was planned under these filters with the DataFrame that was loaded, for its later uses too, with
-    other filters or with none. So this is for a DataFrame that is used once: it must be asked for.
+    Spark 4.3 keeps what was planned under these filters with the DataFrame that was loaded, for its later uses too,
+    with other filters or with none. So this is for a DataFrame that is used once: it must be asked for.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
