@@ -25,6 +25,7 @@ QUESTIONS = (
     "spark_write",
     "spark_lake",
     "spark_verify",
+    "planning",
     "open",
     "per_subject",
     "pending",
@@ -36,7 +37,9 @@ QUESTIONS = (
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"questions to ask (all): {', '.join(QUESTIONS)}")
-    parser.add_argument("--quick", action="store_true", help="small sizes, under a minute: does it still run, roughly")
+    parser.add_argument(
+        "--quick", action="store_true", help="small sizes: does it still run, roughly (a minute, and some for Spark)"
+    )
     parser.add_argument("--json", metavar="FILE", help="write all numbers, and the machine, to FILE")
     parser.add_argument("--dir", metavar="DIR", default=str(ROOT / "bench-out"), help="where to work (bench-out/)")
     asked = parser.parse_args()
