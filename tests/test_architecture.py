@@ -80,6 +80,28 @@ def test_production_never_uses_the_plain_twins() -> None:
             assert not any(name.startswith(TEST_ONLY) for name in imports_of(path)), path
 
 
+def test_only_the_spark_layer_imports_pyspark() -> None:
+    """The command line does inside its functions, so that the other commands start fast."""
+    for path in FILES:
+        if path.suffix != ".py" or layer_of(module_of(path)) == "spark":
+            continue
+        tree = ast.parse(path.read_text())
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        late = {id(child) for function in functions for child in ast.walk(function)}
+        typing = {
+            id(child)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+            for child in ast.walk(node)
+        }
+        for node in ast.walk(tree):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            if any(name.split(".")[0] == "pyspark" for name in names) and id(node) not in typing:
+                assert layer_of(module_of(path)) == "cli" and id(node) in late, f"{path} imports pyspark"
+
+
 def test_every_compiled_module_has_types() -> None:
     for path in SOURCE.rglob("*.pyx"):
         assert path.with_suffix(".pyi").exists(), f"{path} has no .pyi"
@@ -87,7 +109,7 @@ def test_every_compiled_module_has_types() -> None:
 
 def test_opening_a_store_imports_neither_pyarrow_nor_the_command_line(tmp_path: Path) -> None:
     code = (
-        "import sys, penstock\n"
+        "import sys, penstock, penstock.spark\n"
         f"with penstock.open({str(tmp_path / 'data')!r}) as db: db.stream('S').publish('S', b'x')\n"
         "heavy = {'pyarrow', 'pyspark', 'typer', 'rich', 'numpy', 'asyncio', 'matplotlib'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)\n"
