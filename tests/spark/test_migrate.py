@@ -79,7 +79,11 @@ def test_lines_become_what_one_process_makes_of_them(spark: Any, tmp_path: Path,
     assert not (tmp_path / "data" / "$G" / "ORDERS" / "staging").exists()
 
 
-def test_parquet_keeps_sequences_times_and_headers(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", ["column", "folders"])
+def test_parquet_keeps_sequences_times_and_headers(spark: Any, tmp_path: Path, layout: str) -> None:
+    import pyarrow as pa
+    from pyarrow import dataset
+
     with penstock.open(tmp_path / "first", durability="os") as db:
         for name in ("A", "B"):
             stream = db.stream(name, subjects=[f"{name}.>"])
@@ -88,6 +92,12 @@ def test_parquet_keeps_sequences_times_and_headers(spark: Any, tmp_path: Path) -
             )
             stream.delete_many([1, 2, 17, 499])
     assert main(["export", str(tmp_path / "first"), "-f", "parquet", "-o", str(tmp_path / "out")]) == 0
+    if layout == "folders":
+        hive = dataset.partitioning(pa.schema([("stream", pa.string())]), flavor="hive")
+        whole = dataset.dataset(tmp_path / "out", format="parquet")
+        dataset.write_dataset(whole, tmp_path / "hive", format="parquet", partitioning=hive)
+        (tmp_path / "out").rename(tmp_path / "away")
+        (tmp_path / "hive").rename(tmp_path / "out")
     found = migrate.run(spark, tmp_path / "second", tmp_path / "out")
     assert [(one.stream, one.messages, one.bad) for one in found.streams] == [("A", 496, 0), ("B", 496, 0)]
     for name in ("A", "B"):

@@ -21,7 +21,6 @@ from penstock.cli.output import (
     count,
     escape,
     inclusive,
-    moment,
     print_json,
     short_path,
     size,
@@ -248,17 +247,17 @@ def _print_state(facts: Facts) -> None:
 
     out = console()
     numbers = ("messages", "stored", "subjects", "gaps", "repeated", "per minute", "peak")
-    made = table("stream", *numbers, "last stored", right=numbers)
+    made = table("stream", *numbers, right=numbers)
     for row in [*facts.streams[1:], *(facts.streams[:1] if len(facts.streams) > 2 else ())]:
         made.add_row(
             "all" if row["stream"] == "*" else escape(row["stream"]), f"{row['messages']:,}", size(row["bytes"]),
             f"{row['subjects']:,}", f"{row['deleted'] + row['skipped'] + row['lost']:,}", f"{row['duplicates']:,}",
-            f"{row['mean_per_minute']:,.0f}", f"{row['peak_per_minute']:,}", moment(row["last_ts_ns"] or 0),
+            f"{row['mean_per_minute']:,.0f}", f"{row['peak_per_minute']:,}",
         )  # fmt: skip
     out.print(made)
     columns = ("min", "p50", "p90", "p99", "max")
     made = table("stream", "of", *columns, right=columns)
-    for row in facts.percentiles:
+    for row in (row for row in facts.percentiles if row["stream"] != "*" or len(facts.streams) > 2):
         text = format_bytes if row["what"] == "size" else format_wait
         name = "all" if row["stream"] == "*" else escape(row["stream"])
         made.add_row(name, "size" if row["what"] == "size" else "time between", *(text(row[one]) for one in columns))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SURVEY_SCHEMA = "part long, lines long, messages long, high long, filters string"
+SMALL = 4 << 20  # less is not worth a task, and each leaves a block
 STAGE_SCHEMA = "part long, info string, number long, why string, line binary"
 
 
@@ -115,9 +116,10 @@ def stage_range(part: Range, root: str, job: str) -> Iterator[pa.RecordBatch]:
 class JsonlSource:
     """One file of lines that becomes one stream."""
 
-    def __init__(self, stream: str, path: str, max_bytes: int) -> None:
+    def __init__(self, stream: str, path: str, max_bytes: int, cores: int = 1) -> None:
         self.stream, self.path = stream, os.path.abspath(path)
-        self.ranges = cut(self.path, os.path.getsize(path), max_bytes)
+        size = os.path.getsize(path)
+        self.ranges = cut(self.path, size, min(max_bytes, max(size // cores, SMALL)))
 
     def survey(self, spark: SparkSession) -> Survey:
         plan: Callable[[], list[Range]] = partial(list, self.ranges)

@@ -19,7 +19,7 @@ from penstock.db.stage import discard_job
 from penstock.errors import PenstockError
 from penstock.kernel.disk import Disk
 from penstock.scan.plan import view_at
-from penstock.spark.jobs import OnProgress, watched
+from penstock.spark.jobs import OnProgress, cores_of, watched
 from penstock.store.layout import StreamPaths
 from penstock.store.marker import check_marker
 
@@ -137,22 +137,23 @@ def find_sources(spark: SparkSession, source: str, stream: str | None, max_bytes
     from penstock.spark.jsonl_parts import JsonlSource
     from penstock.spark.parquet_parts import find_parquet, is_parquet
 
+    cores = cores_of(spark)
     if not os.path.exists(source):
         raise MigrationRefused(f"{source}: there is no such file or folder")
     if is_parquet(source):
         return list(find_parquet(spark, source, stream))
     if os.path.isfile(source):
         own = os.path.basename(os.path.dirname(os.path.abspath(source)))
-        return [JsonlSource(stream or own, source, max_bytes)]
+        return [JsonlSource(stream or own, source, max_bytes, cores)]
     if os.path.isfile(os.path.join(source, LEGACY)):
         own = os.path.basename(os.path.abspath(source))
-        return [JsonlSource(stream or own, os.path.join(source, LEGACY), max_bytes)]
+        return [JsonlSource(stream or own, os.path.join(source, LEGACY), max_bytes, cores)]
     folders = [name for name in sorted(os.listdir(source)) if os.path.isfile(os.path.join(source, name, LEGACY))]
     chosen = [name for name in folders if stream in (None, name)]
     if not chosen:
         wanted = f"{stream}/{LEGACY}" if stream else f"{LEGACY}, no folder with one, and no Parquet file"
         raise MigrationRefused(f"{source}: there is no {wanted} in it")
-    return [JsonlSource(name, os.path.join(source, name, LEGACY), max_bytes) for name in chosen]
+    return [JsonlSource(name, os.path.join(source, name, LEGACY), max_bytes, cores) for name in chosen]
 
 
 def _check_target(target: str, account: str, source: Incoming) -> None:

@@ -40,7 +40,7 @@ class Facts:
     streams: list[Row]  # the first is "*", all of them
     percentiles: list[Row]
     histograms: dict[tuple[str, str], dict[int, Cell]]
-    rates: tuple[str, list[Row]]  # "minute" or "hour"; rows with stream, second, messages, bytes
+    rates: tuple[str, list[Row]]  # "minute", "hour" or "day"; rows with stream, second, messages, bytes
     top_subjects: list[Row]
     gaps: list[Row]
     duplicates: list[Row]
@@ -253,9 +253,9 @@ def _tone(figure: Figure, axes: Axes) -> None:
 
 
 def _plot_rates(axes: Axes, unit: str, rows: Sequence[Row]) -> None:
-    """Messages per minute or hour; the busiest streams apart, the others added up."""
+    """Messages per unit of time; the busiest streams apart, the others added up."""
     dates: Any = import_module("matplotlib.dates")
-    step = 60 if unit == "minute" else 3600
+    step = {"minute": 60, "hour": 3600, "day": 86400}[unit]
     totals: dict[str, int] = {}
     for row in rows:
         totals[row["stream"]] = totals.get(row["stream"], 0) + row["messages"]

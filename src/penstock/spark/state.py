@@ -238,11 +238,12 @@ def _duplicates(spark: SparkSession, parts: Any, wanted: Duplicates) -> DataFram
 # What the driver adds up.
 
 
-def _curve(counted: Iterable[Row], most: int = 3000) -> tuple[str, list[Row]]:
-    """What a plot of the rate shows: minutes, or hours where there are very many minutes."""
+def _curve(counted: Iterable[Row], most: int = 720) -> tuple[str, list[Row]]:
+    """What a plot of the rate shows: minutes, or hours or days where there would be too many to see."""
     minutes = [row for row in counted if row["kind"] == "minute"]
-    keys = {row["key"] for row in minutes}
-    name, step = ("minute", 1) if not keys or max(keys) - min(keys) <= most else ("hour", 60)
+    keys = {row["key"] for row in minutes} or {0}
+    units = (("minute", 1), ("hour", 60), ("day", 1440))
+    name, step = next((unit for unit in units if (max(keys) - min(keys)) // unit[1] <= most), units[-1])
     found: dict[tuple[int, str], list[int]] = {}
     for row in minutes:
         cell = found.setdefault((row["key"] // step * step * 60, row["stream"]), [0, 0])
