@@ -373,6 +373,25 @@ def test_follow_exports_until_it_is_told_to_stop(spark: SparkSession, tmp_path: 
 # What cannot be.
 
 
+def test_a_damaged_block_fails_the_export_or_is_skipped(spark: SparkSession, tmp_path: Path) -> None:
+    before = penstock.open(tmp_path / "store", durability="os")
+    publish(before.stream("ORDERS", subjects=["orders.>"]), 20)
+    abandon(before, before.get_stream("ORDERS"))
+    with penstock.open(tmp_path / "store", durability="os") as db:
+        publish(db.get_stream("ORDERS"), 1)  # in a new block; the one before has its summary and is not looked at again
+        block = next((tmp_path / "store").rglob("000001.blk"))
+        data = bytearray(block.read_bytes())
+        data[data.index(b"7 \0\0")] ^= 1
+        block.write_bytes(data)
+        with pytest.raises(Exception, match=r"CorruptBlock: .*000001\.blk at byte \d+: checksum differs"):
+            lake.run(spark, db.path, tmp_path / "lake")
+        assert not list((tmp_path / "lake").rglob("*.parquet"))
+        assert lake.run(spark, db.path, tmp_path / "lake", mode="skip").rows == 20
+        assert [row["seq"] for row in rows_of_lake(tmp_path / "lake").to_pylist()] == [
+            seq for seq in range(1, 22) if seq != 8
+        ]
+
+
 def test_bad_input_is_told_in_a_line(spark: SparkSession, tmp_path: Path) -> None:
     with penstock.open(tmp_path / "store", durability="os") as db:
         publish(db.stream("ORDERS", subjects=["orders.>"]), 3)

@@ -42,6 +42,11 @@ class Changed(StrEnum):
     restart = "restart"
 
 
+class OnDamage(StrEnum):
+    fail = "fail"
+    skip = "skip"
+
+
 class Unexplained(StrEnum):
     auto = "auto"
     keep = "keep"
@@ -164,6 +169,13 @@ def lake_command(
     compression: Annotated[
         str | None, _option("--compression", metavar="C", help="Of a new lake: zstd, snappy.")
     ] = None,
+    max_rows: Annotated[
+        int | None, _option("--max-rows", metavar="N", min=1, help="Rows of a file: 5,000,000.")
+    ] = None,
+    max_bytes: Annotated[
+        int | None, _option("--max-bytes", metavar="N", min=1, help="Bytes of a file: 134,217,728.")
+    ] = None,
+    damage: Annotated[OnDamage, typer.Option("--damage", help="For a damaged block.")] = OnDamage.fail,
     changed: Annotated[
         Changed, typer.Option("--changed", help="For a stream that was made anew or cut back.")
     ] = Changed.fail,
@@ -181,11 +193,12 @@ def lake_command(
     """Export what is new to partitioned Parquet, every message exactly once: docs/lake.md."""
     from penstock.cli.pipeline_run import run_lake
 
-    options = {
+    options: dict[str, Any] = {
         "streams": stream or None, "partition_by": partition_by or None, "compression": compression,
         "headers": headers.value if headers is not None else None, "changed": changed.value,
-        "unexplained": unexplained.value,
+        "unexplained": unexplained.value, "mode": damage.value,
     }  # fmt: skip
+    options |= {name: bound for name, bound in (("max_rows", max_rows), ("max_bytes", max_bytes)) if bound is not None}
     return run_lake(root, lake, options, interval if follow else None, as_json, master, conf)
 
 

@@ -277,8 +277,12 @@ def _write(
     tasks = [write(part=part, number=at, staging=staging) for at, part in enumerate(parts)]
     files: list[LakeFile] = []
     if tasks:
-        with watched(spark, on_progress):
-            rows = job_frame(spark, "lake", FILE_SCHEMA, partial(list, tasks), write_task).collect()
+        try:
+            with watched(spark, on_progress):
+                rows = job_frame(spark, "lake", FILE_SCHEMA, partial(list, tasks), write_task).collect()
+        except BaseException:
+            lake.discard(run_id)
+            raise
         files = [LakeFile(**row.asDict()) for row in rows]
     files.sort(key=lambda file: (file.stream, file.first_seq, file.path))
     manifest = Manifest(

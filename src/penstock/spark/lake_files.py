@@ -159,6 +159,7 @@ class _PartWriter:
 
     def abandon(self) -> None:
         for file in self.open.values():
+            file.writer.close()
             file.sink.close()
 
     def _begin(self, folder: str) -> _File:

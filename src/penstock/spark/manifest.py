@@ -263,6 +263,10 @@ class Lake:
         os.makedirs(folder, exist_ok=True)
         return folder
 
+    def discard(self, run: str) -> None:
+        """Forget a run that failed; what its last tasks still write goes with the next `clean`."""
+        shutil.rmtree(os.path.join(self.folder, "staging", run), ignore_errors=True)
+
     def commit(self, manifest: Manifest) -> None:
         """Move the run's files into place and add the manifest: after this the export counts, before it does not."""
         staging = self.staging(manifest.run)
@@ -282,7 +286,7 @@ class Lake:
             raise LakeError(f"{final} was written by another export meanwhile: run this one again") from None
         _sync_folder(self._manifests)
         os.unlink(begun)
-        shutil.rmtree(staging, ignore_errors=True)
+        self.discard(manifest.run)
 
     def write_state(self, state: LakeState) -> None:
         """Write down all exports so far, for readers to begin with; the manifests stay the truth."""
