@@ -197,6 +197,15 @@ def test_a_block_that_the_writer_removed_is_planned_again(tmp_path: Path) -> Non
     assert seqs(parts) == list(range(200, 301))
 
 
+def test_what_is_erased_after_the_plan_is_not_read(tmp_path: Path) -> None:
+    with fill(tmp_path / "data") as db:
+        parts = plan(open_views(tmp_path / "data")[0], min_parts=3)
+        assert db.stream("S").erase(42)
+        rows = [row for part in parts for batch in read_part(part) for row in batch.to_pylist()]
+    assert [row["seq"] for row in rows] == [seq for seq in range(1, 301) if seq != 42]
+    assert all(row["payload"] == b"payload %d" % (row["seq"] - 1) for row in rows)
+
+
 def test_a_truncated_stream_fails_and_says_why(tmp_path: Path) -> None:
     with fill(tmp_path / "data") as db:
         parts = plan(open_views(tmp_path / "data")[0], min_parts=3)

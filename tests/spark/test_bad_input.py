@@ -51,7 +51,7 @@ def test_an_unknown_stream_and_an_unknown_option(spark: SparkSession, store: str
     text = told(lambda: spark.read.format("penstock").load(store, stream="ORDER").count())
     assert text == f"StreamNotFound: stream 'ORDER' not found in {store}; there are: ORDERS"
     text = told(lambda: spark.read.format("penstock").option("startSeq", 3).load(store))
-    assert text == "unknown option 'startseq' of format penstock: did you mean startingSeq?"
+    assert text.startswith("unknown option 'startseq' of format penstock: did you mean startingSeq")
 
 
 def test_a_schema_that_does_not_fit(spark: SparkSession, store: str) -> None:
@@ -123,6 +123,7 @@ def test_a_stream_that_changes_under_a_query(spark: SparkSession, tmp_path: Path
         ({"strem": "S"}, "did you mean stream?"),
         ({"maxMessagesPerTriger": "3"}, "did you mean maxMessagesPerTrigger or"),
         ({"zzz": "S"}, "there are account, columns"),
+        ({"path": "s3://bucket/data"}, "s3://bucket/data is no directory"),
         ({"path": "[1]"}, "a list of texts is wanted"),
         ({"path": "[oops"}, "option path='[oops'"),
     ],
@@ -143,6 +144,7 @@ def test_options_are_read() -> None:
         }
     )  # fmt: skip
     assert found.paths == ("a,b", "c") and found.streams == ("X", "Y") and found.subjects == ("a.*", "b.>")
+    assert ReadOptions.parse({"path": "file:///data%20a,file:/b"}).paths == ("/data a", "/b")
     assert found.columns == ("seq", "payload") and found.max_partition_bytes == 16 << 20
     assert found.max_bytes_per_trigger == 2 << 30 and found.starting_time == 1_793_491_200 * 10**9
     assert found.ending_seq == 77 and found.max_trigger_delay == 60 * 10**9

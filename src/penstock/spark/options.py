@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, Literal, cast
+from urllib.parse import unquote, urlsplit
 
 from penstock.duration import parse_duration, parse_time
 from penstock.kernel.subject import explain_filter
@@ -28,6 +29,19 @@ def _texts(text: str) -> tuple[str, ...]:
             raise ValueError("a list of texts is wanted")
         return tuple(found)
     return tuple(one.strip() for one in text.split(",") if one.strip())
+
+
+def _paths(text: str) -> tuple[str, ...]:
+    """Directories; Spark's users write them as file: addresses too."""
+    found = []
+    for one in _texts(text):
+        scheme, colon, rest = one.partition(":")
+        if colon and scheme.lower() == "file" and rest.startswith("/"):
+            one = unquote(urlsplit(one).path)
+        elif colon and rest.startswith("//"):
+            raise ValueError(f"{one} is no directory: mount it, or copy it to a disk that all workers reach")
+        found.append(one)
+    return tuple(found)
 
 
 def _filters(text: str) -> tuple[str, ...]:
@@ -93,7 +107,7 @@ def _named(name: str, parse: Callable[[str], Any]) -> dict[str, Any]:
 class ReadOptions:
     """The options of a read, batch or streaming."""
 
-    paths: tuple[str, ...] = field(default=(), metadata=_named("path", _texts))
+    paths: tuple[str, ...] = field(default=(), metadata=_named("path", _paths))
     streams: tuple[str, ...] | None = field(default=None, metadata=_named("stream", _texts))
     """None: all streams of the store."""
     account: str = field(default="$G", metadata=_named("account", str))
