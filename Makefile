@@ -30,8 +30,9 @@ help: ## this list
 
 build: .venv/.built ## make .venv and compile the kernels
 
-demo: build ## a stream of orders, end to end: write, kill -9, verify, erase, export, a picture
+demo: build ## a stream of orders, end to end: write, kill -9, verify, erase, export; the same on Spark; pictures
 	@$(BIN)/python examples/demo.py
+	@$(BIN)/python examples/pipeline.py demo-out
 
 test: build ## the whole suite, with a fifth of each campaign
 	@$(BIN)/python -m pytest -n 2 --dist worksteal

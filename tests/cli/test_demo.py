@@ -1,4 +1,4 @@
-"""examples/demo.py tells its story to the end, also the second time."""
+"""The demo tells its story to the end, also the second time, and goes on on Spark."""
 
 from __future__ import annotations
 
@@ -21,3 +21,15 @@ def test_the_demo_runs_twice(tmp_path: Path) -> None:
         assert (tmp_path / "out" / name).stat().st_size > 1000
     with open(tmp_path / "out" / "orders.jsonl", "rb") as file:
         assert sum(1 for _ in file) == 3999, "all but the erased one"
+    check_pipeline(tmp_path / "out")
+
+
+def check_pipeline(out: Path) -> None:
+    """The second half, on Spark."""
+    command = [sys.executable, str(DEMO.parent / "pipeline.py"), str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for text in ("SQL over the JSON", "3,999 orders in 1 batches", "one table of 4,000 rows", "every checksum holds"):
+        assert text in done.stdout, done.stdout
+    for name in ("state.html", "pipeline.png"):
+        assert (out / name).stat().st_size > 10_000

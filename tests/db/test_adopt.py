@@ -210,3 +210,21 @@ def test_deleting_the_stream_takes_what_is_staged_with_it(root: Path) -> None:
     with penstock.open(root) as db:
         db.delete_stream("S")
         assert os.listdir(os.path.join(root, "$G")) == []
+
+
+def test_jobs_that_commit_at_the_same_time_all_come_in(root: Path) -> None:
+    """Each takes the lock for a moment, or is served by the one that has it."""
+    make(root)
+    jobs = {f"job{n}": [stage(root, "t", many(n, 40), f"job{n}")] for n in range(8)}
+    code = (
+        "import sys, json; from penstock.db.adopt import adopt; "
+        "print(adopt(sys.argv[1], 'S', sys.argv[2], json.loads(sys.argv[3])))"
+    )
+    running = [
+        subprocess.Popen([sys.executable, "-c", code, str(root), job, json.dumps(infos)], stderr=subprocess.PIPE)
+        for job, infos in jobs.items()
+    ]
+    assert [one.communicate(timeout=120)[1] for one in running] == [b""] * len(jobs)
+    found = contents(root)
+    assert [seq for seq, *_ in found] == list(range(1, 322))
+    assert {data for _, _, data in found[1:]} == {data for n in range(8) for _, data in many(n, 40)}

@@ -7,9 +7,12 @@ process that writes to the store; `adopt` asks it through its door, or takes the
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock.db.database import Database, open_database
+from penstock.db.door import ask
 from penstock.db.stage import Stage, discard_job, sweep
 from penstock.errors import (
     MaxBytesExceeded,
@@ -36,7 +39,10 @@ from penstock.store.layout import StreamPaths
 if TYPE_CHECKING:
     from penstock.db.stream import Stream
 
+WAIT_S = 60.0  # for a writer that is opening or closing
+RETRY_S = 0.02
 Info = dict[str, Any]
+T = TypeVar("T")
 
 
 def adopt_staged(stream: Stream, job: str, tasks: Sequence[Info], query: str = "", batch: int = 0) -> Adopted:
@@ -80,9 +86,9 @@ def adopt_staged(stream: Stream, job: str, tasks: Sequence[Info], query: str = "
     first, last, marks = Adoption(store).adopt(
         staged, query=query, batch=batch, has_times=has_times, keep_seqs=keep_seqs
     )
-    for seq, time, hashed, _ in marks:
+    for seq, stored, hashed, _ in marks:
         if hashed is not None:
-            stream._rules.dedupe.add(hashed, seq, time)
+            stream._rules.dedupe.add(hashed, seq, stored)
     stream._rules._last_id = None
     discard_job(store.paths.root, job, store.disk)
     sweep(store.paths.root, query, batch, store.disk)
@@ -135,8 +141,8 @@ def _carry_marks(target: FileStore, scan: Any, data: bytes, part: Batch, without
 
     seqs = dict(zip((row for row in range(scan.count) if row not in without), part.seqs(), strict=True))
     rows = [row for row in kernel.marked_rows(scan, data) if row[0] in seqs]
-    for row, (_, time, hashed, expiry) in zip(rows, read_marks(rows), strict=True):
-        target.note_mark(seqs[row[0]], time, hashed, expiry)
+    for row, (_, stored, hashed, expiry) in zip(rows, read_marks(rows), strict=True):
+        target.note_mark(seqs[row[0]], stored, hashed, expiry)
 
 
 def _check_limits(store: FileStore, blocks: Sequence[StagedBlock]) -> None:
@@ -168,34 +174,46 @@ def adopt(
     account: str = "$G",
 ) -> Adopted:
     """Adopt a job's tasks into a stream of the store at `path`, whoever writes to it now."""
-    from penstock.db.database import open_database
-    from penstock.db.door import ask
-
     request = {"op": "adopt", "account": account, "stream": stream, "job": job, "tasks": list(tasks), "query": query,
                "batch": batch}  # fmt: skip
-    for _ in range(3):
+    return as_writer(
+        path,
+        account,
+        lambda db: db.get_stream(stream).adopt(job, tasks, query=query, batch=batch),
+        lambda: Adopted(**ask(path, request)),
+    )
+
+
+def as_writer(path: str | os.PathLike[str], account: str, do: Callable[[Database], T], ask_for: Callable[[], T]) -> T:
+    """`do` with the store open for writing, or `ask_for` it from the process that has it open.
+
+    A writer that is just opening or closing can do neither: it is waited for.
+    """
+    deadline = time.monotonic() + WAIT_S
+    while True:
         try:
-            with open_database(path, account=account) as db:
-                return db.get_stream(stream).adopt(job, tasks, query=query, batch=batch)
-        except StoreLocked as locked:
+            db = open_database(path, account=account)
+        except StoreLocked:
             try:
-                return Adopted(**ask(path, request))
-            except (ConnectionError, FileNotFoundError):
-                last = locked  # it has just gone, or has not opened its door yet
-    raise last
+                return ask_for()
+            except ConnectionError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(RETRY_S)
+            continue
+        with db:
+            return do(db)
 
 
 def create_stream(path: str | os.PathLike[str], stream: str, config: dict[str, Any], *, account: str = "$G") -> None:
     """Make a stream in the store at `path`, whoever writes to it now; one that is there already stays as it is."""
-    from penstock.db.database import open_database
-    from penstock.db.door import ask
+    request = {"op": "create", "account": account, "stream": stream, "config": config}
 
-    try:
-        with open_database(path, account=account) as db:
-            if stream not in db:
-                db.stream(stream, **config)
-    except StoreLocked:
-        ask(path, {"op": "create", "account": account, "stream": stream, "config": config})
+    def make(db: Database) -> None:
+        if stream not in db:
+            db.stream(stream, **config)
+
+    as_writer(path, account, make, lambda: ask(path, request) and None)
 
 
 def root_of(path: str | os.PathLike[str], stream: str, account: str = "$G") -> str:

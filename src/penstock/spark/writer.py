@@ -77,7 +77,7 @@ class MessageColumns:
 
 
 def _column(kinds: Mapping[str, DataType], name: str, wanted: tuple[type[DataType], ...]) -> str:
-    fits = " or ".join(kind().simpleString() if kind is not MapType else "map<string,array<string>>" for kind in wanted)  # type: ignore[call-arg]
+    fits = " or ".join(kind().simpleString() if kind is not MapType else "map<string,array<string>>" for kind in wanted)
     if name not in kinds:
         raise PenstockSparkError(
             f"no column {name!r} to write ({fits}); the DataFrame has: {', '.join(kinds)}. "
