@@ -259,6 +259,27 @@ def test_damage_fails_is_skipped_or_quarantined(tmp_path: Path, caplog: pytest.L
     assert b"payload" in bad["payload"] and path in bad["damage"]
 
 
+def test_a_block_that_is_missing_is_damage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A file that somebody else removed: no record says that its messages are gone."""
+    with fill(tmp_path / "data"):
+        pass
+    [part] = plan(open_views(tmp_path / "data")[0])
+    gone = part.blocks[2]
+    Path(gone.path).unlink()
+    with pytest.raises(CorruptBlock, match="the file is missing"):
+        seqs([part])
+    left = [seq for seq in range(1, 301) if not gone.first_seq <= seq < gone.stop_seq]
+    assert seqs([part], mode="skip") == left
+    assert (
+        f"000003.blk at byte 0: the file is missing; 0 bytes, may have held sequences {gone.first_seq} to"
+        in caplog.text
+    )
+    rows = [row for batch in read_part(part, mode="quarantine") for row in batch.to_pylist()]
+    assert sorted(row["seq"] for row in rows) == sorted([*left, gone.first_seq])
+    [bad] = [row for row in rows if row["damage"]]
+    assert (bad["seq"], bad["payload"]) == (gone.first_seq, b"")
+
+
 def test_headers_are_a_map_raw_or_left_out(tmp_path: Path) -> None:
     with penstock.open(tmp_path / "data", durability="os") as db:
         db.stream("S", subjects=["s.>"]).publish("s.1", b"x", headers={"A": "1"})

@@ -20,7 +20,9 @@ from penstock.scan.schema import HeadersAs, choose_columns, schema
 from penstock.store.head import decode_head
 from penstock.store.identity import read_identity
 from penstock.store.layout import StreamPaths
-from penstock.store.view import BlockView, StreamView
+from penstock.store.recovery import subtract
+from penstock.store.snapshot import Snapshot
+from penstock.store.view import BlockView, StreamView, view_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -126,7 +128,9 @@ def read_part(
             tries += 1
             if tries == TRIES_MAX:
                 raise
-            part = _again(part, reading.next_seq, subjects, since, until, may_shrink, disk)
+            part, missing = _again(part, reading.next_seq, subjects, since, until, may_shrink, disk)
+            damaged += len(missing)
+            yield from _tell(part, missing, mode, chosen, headers, disk)
 
 
 def view_of_part(part: Part, disk: Disk) -> StreamView:
@@ -173,14 +177,19 @@ def _again(
     until: int | None,
     may_shrink: bool,
     disk: Disk,
-) -> Part:
-    """What is left of a part whose block the writer has removed, planned anew; one part with all of it."""
-    from penstock.scan.plan import plan, view_at
+) -> tuple[Part, list[Damage]]:
+    """What is left of a part of which a block is gone, planned anew as one part, and the blocks that nobody removed."""
+    from penstock.scan.plan import plan
 
     check_unchanged(part, disk)
-    view = view_at(part.root, disk, lean=False)
+    snapshot = Snapshot(part.root, part.stream_id, name=part.stream, disk=disk)
+    try:
+        view = view_of(snapshot)
+        low = max(next_seq, part.low)
+        missing = _missing(part, low, snapshot.lost)
+    finally:
+        snapshot.stop()
     check_unchanged(part, disk)
-    low = max(next_seq, part.low)
     if not may_shrink and view.first_seq > low:
         raise StreamChanged(
             f"stream {part.stream} in {os.path.dirname(os.path.dirname(part.root))}: messages {low} to "
@@ -190,8 +199,22 @@ def _again(
         view, subjects=subjects, start_seq=low, stop_seq=part.high, since=since, until=until, max_bytes=1 << 62
     )
     if found:
-        return found[0]
-    return Part(part.root, part.stream, part.stream_id, part.epoch, low, max(low, part.high), (), b"", 0)
+        return found[0], missing
+    empty = Part(part.root, part.stream, part.stream_id, part.epoch, low, max(low, part.high), (), b"", 0)
+    return empty, missing
+
+
+def _missing(part: Part, low: int, lost: SeqSet) -> list[Damage]:
+    """The blocks whose files are gone though no record says that their messages are."""
+    known = SeqSet.decode(part.dead) if part.dead else SeqSet()
+    found = []
+    for block in part.blocks:
+        start, stop = max(block.first_seq, low), min(block.stop_seq, part.high)
+        if start < stop and not os.path.exists(block.path):
+            lacking = (lost.present_from(first) for first, _ in subtract((start, stop), (known,)))
+            if any(seq is not None and seq < stop for seq in lacking):
+                found.append(Damage(block.path, block.block_id, 0, 0, "the file is missing", start, stop))
+    return found
 
 
 def _tell(
@@ -228,13 +251,17 @@ def _damage_rows(
 
     rows = []
     for one in found:
-        fd = disk.open(one.path)
-        try:
-            payload = disk.read(fd, one.size, one.offset)
-        finally:
-            disk.close(fd)
+        payload = _bytes_of(one, disk) if one.size else b""
         rows.append({"stream": part.stream, "seq": one.seq_start, "payload": payload, "damage": describe(one)})
     return pa.RecordBatch.from_pylist(rows, schema=part_schema(columns, headers, "quarantine"))
+
+
+def _bytes_of(damage: Damage, disk: Disk) -> bytes:
+    fd = disk.open(damage.path)
+    try:
+        return disk.read(fd, damage.size, damage.offset)
+    finally:
+        disk.close(fd)
 
 
 def _headers_as(headers: HeadersMode) -> HeadersAs:
