@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import penstock
+import penstock.spark
 from penstock.db.adopt import root_of
 
 
@@ -78,6 +79,17 @@ def test_headers_and_times_come_from_columns(spark: SparkSession, tmp_path: Path
     assert [msg.headers.to_dict() for msg in found] == [{}, *({"N": [str(n), "again"]} for n in (1, 2, 3))]
     assert [msg.time_ns for msg in found] == [(1_700_000_000_123_456 + n) * 1000 for n in range(4)]
     assert [msg.data for msg in found] == [b"0", b"1", b"2", b"3"]
+
+
+def test_messages_come_from_expressions(spark: SparkSession, tmp_path: Path) -> None:
+    path = make(tmp_path / "store")
+    rows = spark.createDataFrame([("eu", 1), ("us", 2)], "region string, cents long")
+    made = penstock.spark.messages(rows, subject="concat('a.', region)", headers="map('Cents', string(cents))")
+    save(made, path)
+    assert [(m.subject, m.data, m.headers.get("Cents")) for m in messages(path)] == [
+        ("a.eu", b'{"region":"eu","cents":1}', "1"),
+        ("a.us", b'{"region":"us","cents":2}', "2"),
+    ]
 
 
 def test_a_copy_keeps_what_it_was_given(spark: SparkSession, tmp_path: Path) -> None:

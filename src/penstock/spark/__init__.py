@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _PIPELINES = ("verify", "lake", "migrate", "state", "replay", "decode")
 
-__all__ = ["register", "session", "table"]
+__all__ = ["messages", "register", "session", "table"]
 
 
 def register(spark: SparkSession) -> None:
@@ -41,6 +41,13 @@ def table(spark: SparkSession, path: str, **options: Any) -> DataFrame:
     return read(spark, path, **options)
 
 
+def messages(frame: DataFrame, **expressions: Any) -> DataFrame:
+    """A DataFrame's rows as messages, by expressions, ready to be written: penstock/spark/messages.py."""
+    from penstock.spark.messages import messages as make
+
+    return make(frame, **expressions)
+
+
 def __getattr__(name: str) -> Any:
     if name in _PIPELINES:
         return import_module(f"penstock.spark.{name}")
@@ -48,10 +55,10 @@ def __getattr__(name: str) -> Any:
 
 
 class _Package(ModuleType):
-    """Importing a submodule sets its name here; `session` and `table` stay the functions."""
+    """Importing a submodule sets its name here; those that are functions here stay functions."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name not in ("session", "table"):
+        if name not in ("messages", "session", "table"):
             super().__setattr__(name, value)
 
 
