@@ -53,6 +53,38 @@ def test_state_prints_tables_and_writes_a_report(run: Run, root: Path, spark: An
     assert [row["messages"] for row in facts["streams"]] == [98, 98]
 
 
+def test_a_damaged_block_stops_the_counting_with_one_line(run: Run, root: Path, spark: Any) -> None:
+    flip(block(root, "BIG"), b"message 020")
+    done = run("pipeline", "state", root, "-s", "BIG", "--duplicates", "none")
+    assert done.code == 2 and "000001.blk" in done.err.splitlines()[-1]
+    assert [one for one in done.err.splitlines() if one.startswith("penstock: ")] == done.err.splitlines()[-1:]
+    facts = run("pipeline", "state", root, "-s", "BIG", "--duplicates", "none", "--skip-damaged", "--json").json
+    assert facts["percentiles"][0]["count"] == 58, "times between 59 messages"
+
+
+def test_lake_decode_and_replay_run_from_the_command_line(run: Run, spark: Any, tmp_path: Path) -> None:
+    """Their rules have tests of their own: here it is the options."""
+    data, lake = tmp_path / "data", tmp_path / "lake"
+    with penstock.open(data, durability="os") as db:
+        db.stream("S", subjects=["s.>"]).publish_many([(f"s.{n % 2}", b'{"n": %d}' % n) for n in range(20)])
+        db.stream("COPY", subjects=["copy"])
+    done = run("pipeline", "lake", data, lake, "-s", "S", "--partition-by", "stream")
+    assert done.code == 0 and "20 messages" in done.text, done.err
+    assert "nothing new" in run("pipeline", "lake", data, lake, "-s", "S").text
+    done = run("pipeline", "decode", data, tmp_path / "out", "-s", "S", "--subject", "s.1", "--schema", "n LONG")
+    assert done.code == 0, done.err
+    assert {row["n"] for row in spark.read.parquet(str(tmp_path / "out")).collect()} == set(range(1, 20, 2))
+    (tmp_path / "to_copy.py").write_text(
+        "from pyspark.sql import functions as f\ndef change(df): return df.withColumn('subject', f.lit('copy'))\n"
+    )
+    done = run("pipeline", "replay", data, data, "-s", "S", "--to-stream", "COPY", "--start-seq", "11",
+               "--transform", f"{tmp_path / 'to_copy.py'}:change", "--json")  # fmt: skip
+    assert done.code == 0, done.err
+    assert done.json["rows"] == 10
+    with penstock.open(data, read_only=True) as db:
+        assert db.get_stream("COPY").state().messages == 10
+
+
 def test_migrate_exits_with_1_when_lines_were_set_aside(run: Run, spark: Any, tmp_path: Path) -> None:
     old = tmp_path / "old" / "ORDERS"
     old.mkdir(parents=True)

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 import penstock
 from penstock.cli.check import check_store
 from penstock.errors import NotAStore, StreamNotFound
+from penstock.kernel.disk import Disk
 from penstock.spark import verify
 from penstock.spark.block_check import BlockRun
+from penstock.store.adoption import write_checked
 from penstock.store.layout import StreamPaths
 
 BIG = 200_000
@@ -83,8 +85,10 @@ def test_flipped_bits_are_named_by_file_offset_and_sequence(spark: Any, root: Pa
 def test_every_other_checksum_is_looked_at(spark: Any, root: Path, tmp_path: Path) -> None:
     places = [
         ("blocks/000001.blk", 20), ("blocks/000002.blk", 4096 + 30), ("blocks/000001.sum", 600), ("CHECKPOINT", 50),
-        ("HEAD", 40), ("HEAD", 2048 + 40), ("config.json", 30),
+        ("HEAD", 40), ("HEAD", 2048 + 40), ("config.json", 30), ("BATCHES", 3),
     ]  # fmt: skip
+    paths = StreamPaths(str(root / "$G" / "BIG"))
+    write_checked(Disk(), paths.batches, {"query": {"batch": 1, "first_seq": 1, "last_seq": 2}})
     for name, at in places:
         flip(root / "$G" / "BIG" / name, at)
     found, damage = check(spark, root, streams=["BIG"])

@@ -99,6 +99,7 @@ Report = Annotated[str | None, _option("--report", metavar="FILE", help="Write a
 Tables = Annotated[str | None, _option("--tables", metavar="FOLDER", help="Write the tables as Parquet.")]
 Top = Annotated[int, typer.Option("--top", metavar="N", min=1, help="How many subjects, gaps and duplicates to list.")]
 Duplicates = Annotated[Repeats, typer.Option("--duplicates", help="What makes two messages the same.")]
+SkipDamaged = Annotated[bool, _option("--skip-damaged", help="Leave out what is damaged, instead of stopping at it.")]
 LOCAL = "local[*]"
 
 
@@ -122,6 +123,7 @@ def state_command(
     report: Report = None,
     tables: Tables = None,
     duplicates: Duplicates = Repeats.id,
+    skip_damaged: SkipDamaged = False,
     top: Top = 20,
     as_json: Json = False,
     master: Master = LOCAL,
@@ -133,7 +135,8 @@ def state_command(
     """
     from penstock.cli.pipeline_run import run_state
 
-    return run_state(root, stream, report, tables, duplicates.value, top, as_json, master, conf)
+    mode = "skip" if skip_damaged else "fail"
+    return run_state(root, stream, report, tables, duplicates.value, mode, top, as_json, master, conf)
 
 
 @pipeline_app.command("migrate", epilog="Example: penstock pipeline migrate data old/ --master spark://host:7077")

@@ -212,13 +212,15 @@ def _print_verify(found: Verified) -> None:
 
 
 def run_state(
-    root: str, streams: Sequence[str] | None, report: str | None, tables: str | None, duplicates: Any, top: int,
-    as_json: bool, master: str, conf: Sequence[str] | None,
+    root: str, streams: Sequence[str] | None, report: str | None, tables: str | None, duplicates: Any, mode: Any,
+    top: int, as_json: bool, master: str, conf: Sequence[str] | None,
 ) -> int:  # fmt: skip
     from penstock.spark import state
 
     with spark_session(master, conf) as spark, task_progress("counting") as on_progress:
-        found = state.run(spark, root, streams=streams or None, duplicates=duplicates, top=top, on_progress=on_progress)
+        found = state.run(
+            spark, root, streams=streams or None, duplicates=duplicates, mode=mode, top=top, on_progress=on_progress
+        )
         try:
             for name in (
                 ("streams", "subjects", "minutes", "hours", "percentiles", "gaps", "duplicates") if tables else ()

@@ -30,6 +30,7 @@ DUPLICATE_SCHEMA = "stream string, value string, seq long, ts_ns long"
 GAP_KINDS = ("deleted", "skipped", "lost")
 SHOWN = "shown"  # the name of the longest gaps
 By = Literal["id", "payload"]
+Mode = Literal["fail", "skip"]
 
 
 def plan_parts(root: str, streams: Sequence[str] | None, account: str, max_bytes: int, cores: int) -> list[Part]:
@@ -144,26 +145,26 @@ def _rows(kind: str, stream: str, number: int, columns: Mapping[str, Any]) -> It
     yield from pa.Table.from_arrays(arrays, schema=schema).combine_chunks().to_batches()
 
 
-def profile_part(part: Part | tuple[str, str], top: int) -> Iterator[pa.RecordBatch]:
+def profile_part(part: Part | tuple[str, str], top: int, mode: Mode) -> Iterator[pa.RecordBatch]:
     """The rows of SCHEMA for one part, or for the gaps of one stream; the `top` longest of these are named."""
     if isinstance(part, tuple):
         yield from gap_rows(*part, top)
         return
     found = Profile(part.stream)
-    for batch in read_part(part, columns=("ts_ns", "subject", "headers", "payload"), headers="raw"):
+    for batch in read_part(part, columns=("ts_ns", "subject", "headers", "payload"), headers="raw", mode=mode):
         if batch.num_rows:
             found.add(batch)
     yield from found.batches(part)
 
 
-def named_rows(part: Part, by: By) -> Iterator[pa.RecordBatch]:
+def named_rows(part: Part, by: By, mode: Mode) -> Iterator[pa.RecordBatch]:
     """Stream, name, sequence and time of each message that has a name: its id, or a hash of its payload."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kinds = {"stream": pa.string(), "value": pa.string(), "seq": pa.int64(), "ts_ns": pa.int64()}
     columns = ("seq", "ts_ns", "headers") if by == "id" else ("seq", "ts_ns", "payload")
-    for batch in read_part(part, columns=columns, headers="map" if by == "id" else "none"):
+    for batch in read_part(part, columns=columns, headers="map" if by == "id" else "none", mode=mode):
         if by == "id":
             ids = pc.map_lookup(batch.column("headers"), pa.scalar("Nats-Msg-Id"), "first")
             has_id = pc.greater(pc.fill_null(pc.list_value_length(ids), 0), 0)

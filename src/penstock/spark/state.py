@@ -24,6 +24,7 @@ from penstock.spark.profile import (
     SCHEMA,
     SHOWN,
     By,
+    Mode,
     bucket,
     named_rows,
     plan_parts,
@@ -86,11 +87,16 @@ def run(
     streams: Sequence[str] | None = None,
     account: str = "$G",
     duplicates: Duplicates = "id",
+    mode: Mode = "fail",
     top: int = 20,
     max_bytes: int = MAX_BYTES,
     on_progress: OnProgress | None = None,
 ) -> State:
-    """Count a store, or some of its streams. duplicates: by Nats-Msg-Id, by payload, by both or not at all."""
+    """Count a store, or some of its streams.
+
+    duplicates: by Nats-Msg-Id, by payload, by both or not at all. mode: a damaged record fails, or is left out and told
+    in the workers' log. `top`: how many subjects, gaps and duplicates the report lists.
+    """
     from pyspark.sql import functions as F
 
     if duplicates not in ("id", "payload", "both", "none"):
@@ -102,7 +108,7 @@ def run(
     both = partial(plan_profile, root, tuple(names), account, max_bytes, cores_of(spark))
     with watched(spark, on_progress):
         profile = (
-            job_frame(spark, "profile", SCHEMA, both, partial(profile_part, top=top))
+            job_frame(spark, "profile", SCHEMA, both, partial(profile_part, top=top, mode=mode))
             .groupBy("kind", "stream", "name", "key")
             .agg(F.sum("count").alias("count"), F.sum("size").alias("size"), F.min("low").alias("low"),
                  F.max("high").alias("high"))
@@ -114,7 +120,7 @@ def run(
         known = [row.asDict() for row in _table(spark, root, names, account, "streams").collect()]
         subjects = _subjects(_table(spark, root, names, account, "subjects"), profile)
         top_subjects = subjects.orderBy(F.desc("messages"), "stream", "subject").limit(top).collect()
-        copies = _duplicates(spark, parts, duplicates).persist()
+        copies = _duplicates(spark, parts, duplicates, mode).persist()
         repeats = {
             row["stream"]: row["n"]
             for row in copies.groupBy("stream").agg(F.sum(F.col("messages") - 1).alias("n")).collect()
@@ -214,14 +220,14 @@ def _subjects(known: DataFrame, profile: DataFrame) -> DataFrame:
     )
 
 
-def _duplicates(spark: SparkSession, parts: Any, wanted: Duplicates) -> DataFrame:
+def _duplicates(spark: SparkSession, parts: Any, wanted: Duplicates, mode: Mode) -> DataFrame:
     """Names that more than one message of a stream has: `by` id or payload."""
     from pyspark.sql import functions as F
 
     kinds: list[By] = [kind for kind in ("id", "payload") if wanted in (kind, "both")]
     found = None
     for kind in kinds:
-        named = job_frame(spark, f"named_{kind}", DUPLICATE_SCHEMA, parts, partial(named_rows, by=kind))
+        named = job_frame(spark, f"named_{kind}", DUPLICATE_SCHEMA, parts, partial(named_rows, by=kind, mode=mode))
         grouped = (
             named.groupBy("stream", F.lit(kind).alias("by"), "value")
             .agg(F.count("*").alias("messages"), F.min("seq").alias("first_seq"), F.max("seq").alias("last_seq"),

@@ -20,6 +20,7 @@ from penstock.kernel.disk import Disk
 from penstock.kernel.seq_set import SeqSet
 from penstock.spark.block_check import PAUSE_S, TRIES, BlockChecker, BlockRun, Checked, IndexOfLoss, Problem, Range
 from penstock.spark.jobs import OnProgress, cores_of, job_frame, small_frame, watched
+from penstock.store.adoption import read_checked
 from penstock.store.checkpoint import Checkpoint, decode_checkpoint
 from penstock.store.head import decode_head
 from penstock.store.identity import Identity, decode_identity, read_identity
@@ -271,7 +272,7 @@ def check_part(part: StreamFiles | BlockRun) -> Iterator[pa.RecordBatch]:
 
 
 class FilesChecker:
-    """config.json and its copy, HEAD, CHECKPOINT, and blocks and sequences that should be there and are not."""
+    """The small files of a stream, and the blocks and sequences that should be there and are not."""
 
     def __init__(self, part: StreamFiles) -> None:
         self.part, self.disk, self.found = part, Disk(), Checked()
@@ -283,6 +284,7 @@ class FilesChecker:
             return self.found, []
         self.check_head(identity)
         checkpoint = self.check_checkpoint(identity)
+        self.check_batches()
         if os.path.exists(self.paths.truncate):
             self.found.notes.append(f"{self.paths.truncate}: a truncation was cut short: the next open finishes it")
         lost = SeqSet()
@@ -354,6 +356,14 @@ class FilesChecker:
             self.add(self.paths.checkpoint, "it belongs to another stream", size=len(data))
             return None
         return found
+
+    def check_batches(self) -> None:
+        """What was adopted, in two copies, and what is being adopted."""
+        for path in (self.paths.batches, self.paths.batches_copy, self.paths.adopt):
+            try:
+                read_checked(self.disk, path)
+            except CorruptBlock as damage:
+                self.add(path, damage.reason, size=os.path.getsize(path))
 
     def check_missing(self, checkpoint: Checkpoint | None, index: IndexOfLoss) -> None:
         """Blocks that the checkpoint of the last stop lists with living messages, and that are not there."""
