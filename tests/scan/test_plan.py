@@ -18,7 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import penstock
+from penstock.db.adopt import adopt, root_of
+from penstock.db.stage import Stage
 from penstock.errors import CorruptBlock, NotAStore, StreamNotFound
+from penstock.kernel.batch import Batch
 from penstock.kernel.constants import RECORDS_START
 from penstock.kernel.disk import Disk
 from penstock.scan.lean import lean_view
@@ -126,6 +129,7 @@ def test_a_lean_view_is_what_a_full_look_gives(tmp_path: Path, config: dict[str,
     choose = random.Random(seed)
     lean = 0
     db = fill(tmp_path / "data", 50, **config)
+    db.stream("S")._rules.store.write_checkpoint()
     root, disk = str(tmp_path / "data" / "$G" / "S"), Disk()
     for _ in range(25):
         stream = db.stream("S")
@@ -139,8 +143,10 @@ def test_a_lean_view_is_what_a_full_look_gives(tmp_path: Path, config: dict[str,
             stream.purge(seq=choose.randrange(1, last + 1))
         elif act < 0.8:
             stream.purge(f"s.{choose.randrange(9)}")
-        elif act < 0.9:
+        elif act < 0.85:
             stream._rules.store.write_checkpoint()
+        elif act < 0.92:
+            adopt_some(tmp_path / "data", choose.randrange(1, 100))
         else:
             db.close()
             if choose.random() < 0.5:
@@ -151,6 +157,13 @@ def test_a_lean_view_is_what_a_full_look_gives(tmp_path: Path, config: dict[str,
     db.close()
     assert compare(root, disk), "a closed stream needs no look at its blocks"
     assert lean > 10, "the lean way was taken most of the time"
+
+
+def adopt_some(path: Path, count: int) -> None:
+    """Blocks that were written elsewhere come into the stream whole."""
+    staged = Stage(root_of(path, "S"), f"job{count}", "task")
+    staged.append(Batch.of([(f"s.{n % 9}", b"y" * 100) for n in range(count)]))
+    adopt(path, "S", f"job{count}", [staged.finish()])
 
 
 def compare(root: str, disk: Disk) -> bool:

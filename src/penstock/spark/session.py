@@ -50,20 +50,30 @@ def session(**conf: object) -> SparkSession:
     from penstock.spark import register
 
     asked = {_name(name): _text(value) for name, value in conf.items()}
-    if SparkSession.getActiveSession() is None:
-        os.environ["JAVA_HOME"] = find_java()
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    settings = DEFAULTS | asked
-    if settings["spark.master"].startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        settings = LOCAL | settings
+    if "spark.remote" in asked or "SPARK_REMOTE" in os.environ:
+        settings = asked  # Spark Connect: Java and the workers are the server's
+    else:
+        settings = _start_here(asked, is_running=SparkSession.getActiveSession() is not None)
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def _start_here(asked: dict[str, str], is_running: bool) -> dict[str, str]:
+    """The settings of a session whose driver is this process, and what its JVM takes from the environment."""
+    if is_running:
+        return asked  # the rest was settled when it was started
+    os.environ["JAVA_HOME"] = find_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    settings = DEFAULTS | asked
+    if not settings["spark.master"].startswith("local"):
+        return settings
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return LOCAL | settings
 
 
 def find_java() -> str:
