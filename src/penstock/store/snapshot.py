@@ -105,6 +105,7 @@ class Snapshot(Store):
         core = self.core
         self.filters = {block.header.block_id: block.subject_filter for block in found.blocks if block.subject_filter}
         self.skips, self.lost = found.skips, found.lost
+        self.newly_lost = found.newly_lost  # no writer has written it down yet: whoever scans is told where it was
         self.lost.update(found.newly_lost)
         self.epoch = head.epoch if head is not None else found.epoch
         kernel.set_last_time(core, found.last_time)

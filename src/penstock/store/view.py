@@ -8,6 +8,7 @@ from penstock.kernel.constants import RECORDS_START
 from penstock.kernel.disk import Disk
 from penstock.kernel.seq_set import SeqSet
 from penstock.store.file_store import FileStore
+from penstock.store.recovery import subtract
 from penstock.store.snapshot import Snapshot
 
 
@@ -65,22 +66,43 @@ def view_of(store: FileStore | Snapshot) -> StreamView:
         name=store.name,
         stream_id=store.stream_id,
         epoch=store.epoch,
-        first_seq=index.first_seq,
+        first_seq=_first_seq(store),
         last_seq=store.core.committed_seq,
         messages=index.messages,
         bytes=index.bytes,
         blocks=block_views(store),
-        dead=store.query.deleted(),
+        dead=_dead(store),
         disk=store.disk,
     )
 
 
+def _first_seq(store: FileStore | Snapshot) -> int:
+    """The first message, or the first that was one before its record was damaged."""
+    lost = store.newly_lost.first if isinstance(store, Snapshot) else None
+    return store.index.first_seq if lost is None else min(store.index.first_seq, lost)
+
+
+def _dead(store: FileStore | Snapshot) -> SeqSet:
+    """The sequences without a message, but for those whose records are damaged and that no writer has seen so yet."""
+    dead = store.query.deleted()
+    if not isinstance(store, Snapshot) or not store.newly_lost:
+        return dead
+    found = SeqSet()
+    for first, last in dead.ranges():
+        for start, stop in subtract((first, last + 1), (store.newly_lost,)):
+            found.add_range(start, stop - 1)
+    return found
+
+
 def block_views(store: FileStore | Snapshot) -> tuple[BlockView, ...]:
     """The blocks that hold a living message."""
-    index = store.index
-    last_seq = store.core.committed_seq
+    first_seq, last_seq = _first_seq(store), store.core.committed_seq
     listed = [block for block in store.query.blocks() if block["live"]]
     stops = [*(block["first_seq"] for block in listed[1:]), last_seq + 1][: len(listed)]
+    if isinstance(store, Snapshot) and listed and store.head is not None and store.head.block_id == listed[-1]["id"]:
+        last = store.newly_lost.last
+        if last is not None and last > listed[-1]["last_seq"]:  # the end of it is damaged: as far as it was written
+            listed[-1] |= {"size": store.head.offset, "last_seq": min(last, last_seq)}
     return tuple(
         BlockView(
             path=store.block_path(block["id"]),
@@ -90,7 +112,7 @@ def block_views(store: FileStore | Snapshot) -> tuple[BlockView, ...]:
             salt=block["salt"],
             start=RECORDS_START,
             stop=block["size"],
-            first_seq=max(block["first_seq"], index.first_seq),
+            first_seq=max(block["first_seq"], first_seq),
             stop_seq=min(stop, block["last_seq"] + 1, last_seq + 1),
             time_min=block["time_min"],
             time_max=block["time_max"],
