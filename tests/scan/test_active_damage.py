@@ -1,4 +1,4 @@
-"""Damage in the last block, which has no summary and was found by no writer yet: a scan tells of it like of any other."""
+"""Damage in the last block, which has no summary, before a writer has seen it: a scan tells of it like of any other."""
 
 from __future__ import annotations
 

@@ -206,6 +206,8 @@ def _dead_between(dead: SeqSet | None, low: int, high: int) -> bytes:
 
 
 def _is_stream(entry: os.DirEntry[str]) -> bool:
+    if "." in entry.name:
+        return False  # what is left of a deleted one
     paths = StreamPaths(entry.path)
     return os.path.exists(paths.config) or os.path.exists(paths.config_copy)
 

@@ -249,7 +249,15 @@ class Scan(Iterator["pa.RecordBatch"]):
             missing = block.stop - block.start - size
             found.append((size, missing, "the file ends early", columns.seq_next, high))
         return [
-            Damage(block.path, block.block_id, block.start + offset, length, reason, seq_start, seq_stop)
+            Damage(
+                block.path,
+                block.block_id,
+                block.start + offset,
+                length,
+                reason,
+                max(seq_start, block.first_seq),
+                seq_stop,
+            )
             for offset, length, reason, seq_start, seq_stop in found
         ]
 
