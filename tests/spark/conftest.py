@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -9,6 +11,8 @@ import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+sys.path.insert(0, os.path.dirname(__file__))  # cluster.py
 
 
 @pytest.fixture(scope="session")
