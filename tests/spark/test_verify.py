@@ -98,6 +98,16 @@ def test_every_other_checksum_is_looked_at(spark: Any, root: Path, tmp_path: Pat
     assert len(damage) == len(places)
 
 
+def test_a_block_without_any_header_costs_what_it_held(spark: Any, root: Path) -> None:
+    blocks = root / "$G" / "BIG" / "blocks"
+    for name, at in (("000001.blk", 20), ("000001.blk", 4096 + 30), ("000001.sum", 600)):
+        flip(blocks / name, at)
+    found, damage = check(spark, root, streams=["BIG"])
+    assert not found.is_ok
+    by_path = {row["path"]: (row["first_seq"], row["last_seq"], row["messages"]) for row in damage}
+    assert by_path == {str(blocks / "000001.blk"): (1, 41, 41), str(blocks / "000001.sum"): (None, None, 0)}
+
+
 def test_damage_that_a_repair_has_recorded_is_known(spark: Any, root: Path) -> None:
     from penstock.cli import main
 

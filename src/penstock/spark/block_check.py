@@ -99,15 +99,20 @@ class IndexOfLoss:
                     found.add_range(start, min(stop - 1, committed))
         return found
 
+    def lost_between(self, start: int, stop: int) -> SeqSet:
+        """Those of `newly_lost` in [start, stop)."""
+        found = SeqSet()
+        for first, last in self.newly_lost().ranges():
+            if max(first, start) <= min(last, stop - 1):
+                found.add_range(max(first, start), min(last, stop - 1))
+        return found
+
     def missing(self, start: int, stop: int) -> tuple[Range, ...]:
         """The sequences in [start, stop) that should be readable, or whose loss nobody has recorded."""
         snapshot = self.snapshot()
         if start >= stop or snapshot is None:
             return ((start, stop),) if start < stop else ()
-        gone = SeqSet()
-        for first, last in self.newly_lost().ranges():
-            if max(first, start) <= min(last, stop - 1):
-                gone.add_range(max(first, start), min(last, stop - 1))
+        gone = self.lost_between(start, stop)
         seq = snapshot.query.next_seq((), start, stop)
         while seq:
             gone.add(seq)
@@ -147,9 +152,11 @@ class BlockChecker:
         names = [name for _, name in self.run.blocks] + [self.run.next_name]
         try:
             following = self.front(names[0])
+            low = 1
             for (block_id, name), next_name in zip(self.run.blocks, names[1:], strict=True):
                 header, following = following, self.front(next_name) if next_name else None
-                self.check_block(block_id, os.path.join(self.folder, name), header, following)
+                self.check_block(block_id, os.path.join(self.folder, name), header, following, low)
+                low = header.first_seq if header is not None else low
         finally:
             self.index.close()
         return self.found
@@ -201,20 +208,22 @@ class BlockChecker:
             return None
         return summary
 
-    def check_block(self, block_id: int, path: str, header: BlockHeader | None, following: BlockHeader | None) -> None:
-        """Both header copies, every record, and the summary."""
+    def check_block(
+        self, block_id: int, path: str, header: BlockHeader | None, following: BlockHeader | None, low: int
+    ) -> None:
+        """Both header copies, every record, and the summary; what a block without a header held lies above `low`."""
         summary = self.summary_of(block_id, path, header)
         header = header or (summary.header if summary is not None else None)
         try:
             if header is None or (header.stream_id, header.block_id) != (self.run.stream_id, block_id):
-                self.check_stranger(block_id, path, header)
+                self.check_stranger(block_id, path, header, low, following.first_seq if following else SEQ_STOP)
                 return
             self.check_own(path, header, summary, following)
         except FileNotFoundError:
             # The writer removes blocks that hold nothing any more. One that should be there is missed by the index.
             self.found.notes.append(f"{path}: it went away before it was read")
 
-    def check_stranger(self, block_id: int, path: str, header: BlockHeader | None) -> None:
+    def check_stranger(self, block_id: int, path: str, header: BlockHeader | None, low: int, high: int) -> None:
         size = os.path.getsize(path)
         if size == 0:
             self.found.notes.append(f"{path}: an empty block: nothing was in it")
@@ -222,7 +231,8 @@ class BlockChecker:
         self.found.blocks += 1
         self.found.bytes += size
         why = "no header of it holds" if header is None else "it belongs to another stream or block"
-        self.add(block_id, path, why, size=size)
+        lost = self.index.lost_between(low, high)
+        self.add(block_id, path, why, size=size, seqs=tuple((first, last + 1) for first, last in lost.ranges()))
 
     def check_own(self, path: str, header: BlockHeader, summary: Summary | None, following: BlockHeader | None) -> None:
         head = self.run.head if self.run.head is not None and self.run.head[0] == header.block_id else None

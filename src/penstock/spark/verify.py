@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from penstock.db.lock import holder_of
 from penstock.errors import CorruptBlock, StreamNotFound
 from penstock.kernel.constants import HEAD_SLOT_SIZE, HEAD_SLOT_STRIDE
 from penstock.kernel.disk import Disk
@@ -170,8 +171,6 @@ def plan_checks(
     root: str, account: str, streams: Sequence[str], max_bytes: int, min_parts: int
 ) -> list[StreamFiles | BlockRun]:
     """The tasks of a verification: the largest first, so that no core waits long at the end."""
-    from penstock.db.lock import holder_of
-
     disk, has_writer = Disk(), holder_of(root) is not None
     found: list[StreamFiles | BlockRun] = []
     sized: list[tuple[StreamPaths, list[tuple[int, str]], list[int], str]] = []
@@ -288,7 +287,7 @@ class FilesChecker:
         if os.path.exists(self.paths.truncate):
             self.found.notes.append(f"{self.paths.truncate}: a truncation was cut short: the next open finishes it")
         lost = SeqSet()
-        for _ in range(TRIES):
+        for _ in range(0 if self.is_settled(identity, checkpoint) else TRIES):
             index = IndexOfLoss(self.part.root, identity.stream_id, self.part.stream, self.disk)
             try:
                 lost = index.newly_lost()
@@ -301,6 +300,20 @@ class FilesChecker:
                 index.close()
             time.sleep(PAUSE_S)  # the writer went on while the index was read
         return self.found, [(self.part.stream, self.part.root, lost.ranges())] if lost else []
+
+    def is_settled(self, identity: Identity, checkpoint: Checkpoint | None) -> bool:
+        """The stream was stopped in good order and has what its checkpoint lists: that knows what is lost."""
+        data = self.read(self.paths.head)
+        head = decode_head(data, identity.stream_id) if data is not None else None
+        if head is None or not head.is_stopped or checkpoint is None:
+            return False
+        there = dict(list_blocks(self.paths))
+        return (
+            (checkpoint.block_id, checkpoint.offset) == (head.block_id, head.offset)
+            and checkpoint.last_seq >= head.committed_seq
+            and there.keys() == {row.block_id for row in checkpoint.blocks}
+            and all(_size(self.paths.block(row.block_id, row.generation)) >= row.size for row in checkpoint.blocks)
+        )
 
     def add(self, path: str, reason: str, offset: int = 0, size: int = 0, seqs: tuple[Range, ...] = ()) -> None:
         self.found.problems.append(Problem(self.part.stream, 0, path, offset, size, reason, seqs))
@@ -347,9 +360,9 @@ class FilesChecker:
 
     def check_checkpoint(self, identity: Identity) -> Checkpoint | None:
         data = self.read(self.paths.checkpoint)
-        found = decode_checkpoint(data) if data is not None else None
         if data is None:
             return None
+        found = decode_checkpoint(data)
         if found is None:
             self.add(self.paths.checkpoint, "the checksum differs; it is worked out from the blocks", size=len(data))
         elif found.stream_id != identity.stream_id:
