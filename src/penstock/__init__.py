@@ -7,23 +7,24 @@ with penstock.open("data") as db:
         print(msg.seq, msg.subject, msg.time, msg.data)
 """
 
-import atexit as _atexit
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
-from penstock.db.database import Database
-from penstock.db.database import close_all as _close_all
-from penstock.db.database import open_database as open
-from penstock.db.stream import Ack, Acks, Stream, StreamState
-from penstock.errors import (
-    ApiError,
-    EndOfStream,
-    MessageDeleted,
-    MessageNotFound,
-    PenstockError,
-    PublishRefused,
-    StoreError,
-    StoreLocked,
-)
-from penstock.kernel.message import Message
+if _TYPE_CHECKING:
+    from penstock.db.database import Database
+    from penstock.db.database import open_database as open
+    from penstock.db.stream import Ack, Acks, Stream, StreamState
+    from penstock.errors import (
+        ApiError,
+        EndOfStream,
+        MessageDeleted,
+        MessageNotFound,
+        PenstockError,
+        PublishRefused,
+        StoreError,
+        StoreLocked,
+    )
+    from penstock.kernel.message import Message
 
 __version__ = "0.1.0"
 __all__ = [
@@ -44,4 +45,24 @@ __all__ = [
     "open",
 ]
 
-_atexit.register(_close_all)
+_PLACES = {
+    "penstock.db.database": ("Database", "open"),
+    "penstock.db.stream": ("Ack", "Acks", "Stream", "StreamState"),
+    "penstock.errors": (
+        "ApiError", "EndOfStream", "MessageDeleted", "MessageNotFound", "PenstockError", "PublishRefused", "StoreError",
+        "StoreLocked",
+    ),
+    "penstock.kernel.message": ("Message",),
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> _Any:
+    """Names come when they are asked for: a Spark task that only scans files loads no database."""
+    from importlib import import_module
+
+    for module, names in _PLACES.items():
+        if name in names:
+            found = getattr(import_module(module), "open_database" if name == "open" else name)
+            globals()[name] = found
+            return found
+    raise AttributeError(f"module 'penstock' has no attribute {name!r}")

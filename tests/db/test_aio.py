@@ -38,7 +38,7 @@ def test_every_name_of_the_sync_face_is_there() -> None:
     for sync, face in ((penstock.Stream, penstock.aio.Stream), (penstock.Database, penstock.aio.Database)):
         names = {name for name in vars(sync) if not name.startswith("_")}
         missing = names - {name for name in dir(face) if not name.startswith("_")}
-        assert missing <= {"store", "view", "scan"}, missing
+        assert missing <= {"store", "view", "scan", "dataset", "scan_polars", "to_duckdb"}, missing
 
 
 def test_the_sample_works_on_a_loop(root: Path) -> None:

@@ -72,7 +72,7 @@ def test_another_user_is_told_that_it_has_no_permission(root: Path) -> None:
     os.chmod(root.parent, 0o755)
     os.chmod(root, 0o700)
     script = f"""
-import os, penstock
+import os, penstock.db.database
 os.setuid(65534)
 for path in ({str(root)!r}, {str(root.parent / "new")!r}):
     for read_only in (False, True):

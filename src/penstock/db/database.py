@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import json
 import os
@@ -370,6 +371,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+@atexit.register
 def close_all() -> None:
     """At the end of the process: close in good order what the program left open."""
     for database in list(_open_databases):
