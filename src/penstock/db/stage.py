@@ -19,7 +19,7 @@ from penstock.errors import PenstockError, StoreError
 from penstock.kernel import summary as kernel
 from penstock.kernel.batch import Batch
 from penstock.kernel.disk import Disk
-from penstock.store.adoption import remove_tree
+from penstock.store.adoption import jobs_being_adopted, remove_tree
 from penstock.store.file_store import FileStore
 from penstock.store.identity import read_identity
 from penstock.store.layout import StreamPaths
@@ -28,6 +28,7 @@ from penstock.stream.config_json import decode_config
 from penstock.stream.stream import StreamRules, limits_of
 
 FORGOTTEN_S = 7 * 86400  # a job that has staged nothing for so long is dead
+DISCARDS_MAX = 5  # a task that nobody waits for may still be writing: once its folder is gone it fails
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 _REFUSED = re.compile(rb"\r\nNats-(?:Rollup|Expected-[A-Za-z-]+|Batch-[A-Za-z-]+|Incr|Schedule[A-Za-z-]*):")
 
@@ -146,10 +147,14 @@ class Stage:
 
 
 def discard_job(root: str, job: str, disk: Disk | None = None) -> None:
-    """Remove everything that the tasks of a job have staged."""
+    """Remove everything that the tasks of a job have staged; unless it is being adopted: then it is the stream's."""
     check_stage_name(job)
     disk, paths = disk or Disk(), StreamPaths(root)
-    _quietly(lambda: remove_tree(disk, os.path.join(paths.staging, job)))
+    if job in jobs_being_adopted(disk, paths):
+        return
+    for _ in range(DISCARDS_MAX):
+        if _quietly(lambda: remove_tree(disk, os.path.join(paths.staging, job))):
+            break
     if os.path.isdir(paths.staging) and not os.listdir(paths.staging):
         _quietly(lambda: disk.rmdir(paths.staging))
 
@@ -170,13 +175,15 @@ def _age_s(folder: str) -> float:
     return time.time() - newest
 
 
-def _quietly(action: Callable[[], None]) -> None:
-    """Another task may be at work in the folder: what it adds meanwhile is removed with the next job."""
+def _quietly(action: Callable[[], None]) -> bool:
+    """Whether it was done. Another task may be at work in the folder; what it adds is removed with the next job."""
     try:
         action()
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
             raise
+        return False
+    return True
 
 
 def check_stage_name(name: str) -> None:

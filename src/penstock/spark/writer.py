@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, DataType, LongType, MapType, StringType, StructType, TimestampType
 
+from penstock.errors import PenstockError
 from penstock.spark.errors import PenstockSparkError, told
 from penstock.spark.write_options import WriteOptions
 
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.kernel.batch import Batch
+
+
+NOTHING = {"revision": -1, "messages": 0, "duplicates": 0, "has_times": False, "start_seq": 1}
+"""Of a task of a batch that is in already; its revision is none, should the stream be another one by then."""
 
 
 @dataclass
@@ -138,13 +143,25 @@ class _Writer:
 
     def _adopt(self, messages: Sequence[WriterCommitMessage | None], query: str = "", batch: int = 0) -> None:
         from penstock.db.adopt import adopt
+        from penstock.kernel.disk import Disk
+        from penstock.store.adoption import jobs_being_adopted
+        from penstock.store.layout import StreamPaths
 
         staged = [one for one in messages if isinstance(one, Staged)]
         if not staged:
             return
         infos = [one.info for one in sorted(staged, key=lambda one: int(one.info["part"]))]
-        options = self.options
-        adopt(options.path, options.stream, staged[0].job, infos, query=query, batch=batch, account=options.account)
+        options, job = self.options, staged[0].job
+        try:
+            adopt(options.path, options.stream, job, infos, query=query, batch=batch, account=options.account)
+        except (PenstockError, OSError) as error:
+            if job not in jobs_being_adopted(Disk(), StreamPaths(self.root)):
+                raise
+            again = "start the query again, it goes on after it" if query else "do not write it again"
+            raise PenstockSparkError(
+                f"{error}. The batch is decided all the same: whoever opens {options.path} for writing next finishes "
+                f"it; {again}"
+            ) from error
 
     def _discard(self, jobs: set[str]) -> None:
         from penstock.db.stage import discard_job
@@ -190,7 +207,21 @@ class PenstockStreamWriter(_Writer, DataSourceStreamArrowWriter):
             batch = context.getLocalProperty("streaming.sql.batchId")
             if query is None or batch is None:
                 raise PenstockSparkError("Spark does not say which query and batch this is: a streaming write needs it")
-            return self._stage(iterator, f"{query}-{batch}", query)
+            job = f"{query}-{batch}"
+            if self._is_adopted(query, int(batch)):
+                # An attempt that comes too late, or a batch that is run again: nobody would clear its files away.
+                for _ in iterator:
+                    pass
+                return Staged(job, NOTHING | {"part": context.partitionId()}, query)
+            return self._stage(iterator, job, query)
+
+    def _is_adopted(self, query: str, batch: int) -> bool:
+        from penstock.kernel.disk import Disk
+        from penstock.store.adoption import read_batches
+        from penstock.store.layout import StreamPaths
+
+        known = read_batches(Disk(), StreamPaths(self.root)).get(query)
+        return known is not None and batch <= known["batch"]
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         with told():

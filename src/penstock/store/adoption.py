@@ -147,6 +147,20 @@ def read_batches(disk: Disk, paths: StreamPaths) -> dict[str, dict[str, int]]:
     return found or {}
 
 
+def jobs_being_adopted(disk: Disk, paths: StreamPaths) -> set[str]:
+    """The jobs whose staged files an adoption that is decided, but not done, still needs."""
+    try:
+        plan = read_checked(disk, paths.adopt)
+    except CorruptBlock:
+        return set()  # nobody will follow it: see `before_open`
+    return _jobs_of(plan) if plan else set()
+
+
+def _jobs_of(plan: dict[str, Any]) -> set[str]:
+    names = plan["blocks"] if plan["mode"] == "append" else [name for name, _, _ in plan["moves"]]
+    return {name.split(os.sep)[1] for name in names}  # staging/JOB/TASK/blocks/…
+
+
 class Adoption:
     """Puts staged blocks into one store. The caller holds the stream's lock, and has judged limits and message ids."""
 
@@ -385,6 +399,7 @@ class Adoption:
             marks = self._append(plan)
             self.store.recovered_marks += marks
         self._remember(plan)
+        self._clear(plan)
 
     def resume(self) -> None:
         """Finish what failed half way, in the same process; what was never decided is forgotten."""
@@ -405,7 +420,18 @@ class Adoption:
             self._remember(plan)
         except (OSError, StoreError) as error:
             self._hold(error)
+        self._clear(plan)
         self.store.enforce_limits()
+
+    def _clear(self, plan: dict[str, Any]) -> None:
+        """Remove what is left in staging of a batch that was finished late: its job has given it up."""
+        try:
+            for job in sorted(_jobs_of(plan)):
+                remove_tree(self.disk, os.path.join(self.paths.staging, job))
+            if os.path.isdir(self.paths.staging) and not os.listdir(self.paths.staging):
+                self.disk.rmdir(self.paths.staging)
+        except OSError as error:  # the batch is in; what is left takes room until its job is swept
+            self.store.report.add("unknown file", self.paths.staging, f"{error}: it is left over")
 
     # What may be staged.
 
