@@ -315,7 +315,7 @@ class Gate:
     """Where a task waits for the test. A folder: a task leaves a file with its process, and goes on once it is open."""
 
     def __init__(self, folder: Path, row: int, attempts: str = "all") -> None:
-        """Tasks wait when they come to the message with the number `row`: all attempts, or only the first."""
+        """Tasks wait when they come to the message with the number `row`: all attempts, or only the first to come."""
         folder.mkdir()
         self.folder, self.row, self.attempts = folder, row, attempts
 

@@ -16,9 +16,11 @@ import penstock
 from penstock.db.adopt import root_of
 from penstock.db.stage import Stage, discard_job
 from penstock.kernel.batch import Batch
+from penstock.kernel.disk import Disk
 from penstock.spark.errors import PenstockSparkError
 from penstock.spark.writer import PenstockStreamWriter, PenstockWriter
-from penstock.store.adoption import Adoption
+from penstock.store.adoption import JOBS_KEPT, Adoption, read_batches
+from penstock.store.layout import StreamPaths
 
 SCHEMA = StructType([StructField("subject", StringType()), StructField("payload", BinaryType())])
 SMALL, LARGE = 10, 50_000  # appended; adopted as blocks
@@ -119,3 +121,35 @@ def test_an_attempt_whose_job_is_over_fails_and_leaves_nothing(store: Path) -> N
         stage.finish()
     stage.discard()
     assert staged(store) == []
+
+
+@pytest.mark.parametrize("messages", [0, SMALL, LARGE])
+@pytest.mark.parametrize("dies", ["half way", "at the end"])
+def test_a_writer_that_dies_before_it_answers_is_asked_again(
+    store: Path, monkeypatch: pytest.MonkeyPatch, messages: int, dies: str
+) -> None:
+    """A batch write went in twice, or the job was told to run again, when the process that adopted it was killed."""
+    writer = PenstockWriter(options(store), SCHEMA, False)
+    told = [writer.write(rows(messages))]
+    with monkeypatch.context() as patch:
+        if dies == "half way":
+            patch.setattr(Adoption, "_remember", fail)
+            with pytest.raises(PenstockSparkError):
+                writer.commit(told)
+        else:
+            writer.commit(told)
+    writer.commit(told)
+    assert count(store) == messages
+    assert staged(store) == []
+
+
+def test_the_last_jobs_are_remembered_and_every_query(store: Path) -> None:
+    writer = PenstockStreamWriter(options(store), SCHEMA, False)
+    writer.commit([writer.write(rows(1))], 0)
+    jobs = []
+    for _ in range(JOBS_KEPT + 3):
+        job = PenstockWriter(options(store), SCHEMA, False)
+        job.commit([job.write(rows(1))])
+        jobs.append(job.job)
+    known = read_batches(Disk(), StreamPaths(root_of(store, "S")))
+    assert list(known) == sorted(["q", *jobs[-JOBS_KEPT:]])

@@ -157,7 +157,7 @@ class _Writer:
         except (PenstockError, OSError) as error:
             if job not in jobs_being_adopted(Disk(), StreamPaths(self.root)):
                 raise
-            again = "start the query again, it goes on after it" if query else "do not write it again"
+            again = "do not write it again" if query == job else "start the query again, it goes on after it"
             raise PenstockSparkError(
                 f"{error}. The batch is decided all the same: whoever opens {options.path} for writing next finishes "
                 f"it; {again}"
@@ -174,8 +174,10 @@ class PenstockWriter(_Writer, DataSourceArrowWriter):
     """A batch write: one job, one adoption."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        from penstock.store.adoption import JOB
+
         super().__init__(options, schema, overwrite)
-        self.job = f"job-{uuid.uuid4().hex}"
+        self.job = f"{JOB}{uuid.uuid4().hex}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         with told():
@@ -184,7 +186,8 @@ class PenstockWriter(_Writer, DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         with told():
             try:
-                self._adopt(messages)
+                # Known by its name: the process that takes it in may die before it can say so, and is asked again.
+                self._adopt(messages, self.job)
             except BaseException:
                 self._discard({self.job})
                 raise

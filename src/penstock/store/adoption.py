@@ -32,6 +32,8 @@ from penstock.store.summary import CONTROLS, NAMES, Summary, decode_summary
 if TYPE_CHECKING:
     from penstock.store.file_store import FileStore
 
+JOB = "job-"  # begins the name of a batch that is the only one of its query
+JOBS_KEPT = 16
 SMALL = 4  # a batch below one part in so many of a block is appended
 Mark = tuple[int, int, bytes | None, int]  # seq, time, hash of the message id, expiry
 
@@ -145,6 +147,12 @@ def read_batches(disk: Disk, paths: StreamPaths) -> dict[str, dict[str, int]]:
                 "Remove it to go on; the last batch of a query may then be written twice",
             ) from damage
     return found or {}
+
+
+def _without_old_jobs(known: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    """A job that comes once is remembered until those who asked for it must have heard: for some jobs more."""
+    jobs = sorted((query for query in known if query.startswith(JOB)), key=lambda query: known[query]["last_seq"])
+    return {query: facts for query, facts in known.items() if query not in jobs[: 1 - JOBS_KEPT]}
 
 
 def jobs_being_adopted(disk: Disk, paths: StreamPaths) -> set[str]:
@@ -348,7 +356,7 @@ class Adoption:
     def _remember(self, plan: dict[str, Any]) -> None:
         """The batch is in: note it for its query, for good, and forget the plan."""
         if plan["query"]:
-            known = read_batches(self.disk, self.paths)
+            known = _without_old_jobs(read_batches(self.disk, self.paths))
             last_seq = plan["last_seq"] if plan["mode"] == "blocks" else self.store.index.last_seq
             known[plan["query"]] = {"batch": plan["batch"], "first_seq": plan["first_seq"], "last_seq": last_seq}
             write_checked(self.disk, self.paths.batches, known)
