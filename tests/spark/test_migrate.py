@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.cli import main
+from penstock.errors import MaxMsgsExceeded
 from penstock.spark import migrate
 from penstock.spark.jsonl_parts import Range, cut, lines_of, parse_range
 from penstock.spark.migrate import MigrationRefused, Survey
@@ -138,6 +139,19 @@ def test_what_cannot_be_migrated(spark: Any, tmp_path: Path) -> None:
         migrate.run(spark, tmp_path / "data", tmp_path / "missing")
     with pytest.raises(MigrationRefused, match="no OTHER/"):
         migrate.run(spark, tmp_path / "data", tmp_path / "old", stream="OTHER")
+
+
+def test_a_migration_that_is_refused_leaves_nothing_behind(spark: Any, tmp_path: Path) -> None:
+    write(tmp_path / "old" / "S", [line(n) for n in range(1, 6)])
+    with penstock.open(tmp_path / "data") as db:
+        db.stream("S", subjects=["orders.>"], max_msgs=2, discard="new")
+    with pytest.raises(MaxMsgsExceeded):
+        migrate.run(spark, tmp_path / "data", tmp_path / "old")
+    with penstock.open(tmp_path / "data") as db:
+        assert db.stream("S").state().last_seq == 0
+        db.stream("S", max_msgs=10)
+    assert not (tmp_path / "data" / "$G" / "S" / "staging").exists()
+    assert migrate.run(spark, tmp_path / "data", tmp_path / "old").streams[0].messages == 5
 
 
 LINES = st.lists(st.sampled_from([b"", b"a", b"bb\r", b"ccc" * 5, b"\x00\xff"]), max_size=30)
