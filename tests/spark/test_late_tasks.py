@@ -153,3 +153,11 @@ def test_the_last_jobs_are_remembered_and_every_query(store: Path) -> None:
         jobs.append(job.job)
     known = read_batches(Disk(), StreamPaths(root_of(store, "S")))
     assert list(known) == sorted(["q", *jobs[-JOBS_KEPT:]])
+
+
+def test_a_path_is_a_directory(store: Path) -> None:
+    """An address of an object store became a folder of that name beside the driver."""
+    given = options(store) | {"createSubjects": "a.>"}
+    with pytest.raises(PenstockSparkError, match="s3://bucket/store is no directory"):
+        PenstockWriter(given | {"path": "s3://bucket/store"}, SCHEMA, False)
+    assert PenstockWriter(given | {"path": store.as_uri()}, SCHEMA, False).options.path == str(store)

@@ -32,16 +32,17 @@ def _texts(text: str) -> tuple[str, ...]:
 
 
 def _paths(text: str) -> tuple[str, ...]:
-    """Directories; Spark's users write them as file: addresses too."""
-    found = []
-    for one in _texts(text):
-        scheme, colon, rest = one.partition(":")
-        if colon and scheme.lower() == "file" and rest.startswith("/"):
-            one = unquote(urlsplit(one).path)
-        elif colon and rest.startswith("//"):
-            raise ValueError(f"{one} is no directory: mount it, or copy it to a disk that all workers reach")
-        found.append(one)
-    return tuple(found)
+    return tuple(map(directory, _texts(text)))
+
+
+def directory(text: str) -> str:
+    """A store's directory; Spark's users write it as a file: address too."""
+    scheme, colon, rest = text.partition(":")
+    if colon and scheme.lower() == "file" and rest.startswith("/"):
+        return unquote(urlsplit(text).path)
+    if colon and rest.startswith("//"):
+        raise ValueError(f"{text} is no directory: mount it, or copy it to a disk that all workers reach")
+    return text
 
 
 def _filters(text: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from penstock.spark.errors import PenstockSparkError
+from penstock.spark.options import directory
 
 _NAMES = {
     "path": "path",
@@ -61,5 +62,9 @@ class WriteOptions:
                 raise PenstockSparkError(f'option {needed} is missing: .option("{needed}", …)')
         if found.get("subject") and found.get("literal"):
             raise PenstockSparkError("options subject and subjectColumn are both given: leave one out")
+        try:
+            found["path"] = directory(found["path"])
+        except ValueError as error:
+            raise PenstockSparkError(f"option path: {error}") from None
         create = tuple(one.strip() for one in found.pop("create", "").split(",") if one.strip())
         return WriteOptions(**found, create=create)
