@@ -68,8 +68,11 @@ def spark_session(master: str, conf: Sequence[str] | None) -> Iterator[SparkSess
                 spark = session(**settings)
             yield spark
         except PySparkException as error:
-            os.link(log.name, f"{log.name}.kept")
-            raise PipelineFailed(explain(str(error), f"{log.name}.kept")) from None
+            kept = f"{log.name}.kept"
+            text = explain(str(error), kept if is_ours else "")
+            if kept in text:
+                os.link(log.name, kept)
+            raise PipelineFailed(text) from None
         finally:
             if is_ours and spark is not None:
                 spark.stop()
@@ -81,7 +84,8 @@ def explain(text: str, log: str) -> str:
     found = _OURS.findall(text)
     if found:
         return str(found[-1])
-    return f"{text.strip().splitlines()[0] if text.strip() else 'Spark failed'} (Spark's log: {log})"
+    first = text.strip().splitlines()[0] if text.strip() else "Spark failed"
+    return f"{first} (Spark's log: {log})" if log else first
 
 
 @contextmanager
