@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import pytest
 from cli_cases import Run, block, flip, writer
 
 import penstock
+from penstock.db.adopt import adopt, root_of
+from penstock.db.stage import Stage
+from penstock.kernel.batch import Batch
 
 
 def test_a_sound_store(run: Run, root: Path) -> None:
@@ -109,3 +113,22 @@ def test_a_newer_block_is_refused(run: Run, root: Path) -> None:
     path.write_bytes(data)
     done = run("verify", root)
     assert done.code == 2 and str(path) in done.err and "upgrade" in done.err
+
+
+@pytest.mark.parametrize("name", ["BATCHES", "BATCHES.copy"])
+def test_what_was_adopted_is_looked_at_and_one_copy_is_enough(run: Run, root: Path, name: str) -> None:
+    def bring(batch: int) -> bool:
+        stage = Stage(root_of(root, "ORDERS"), f"q-{batch}", os.urandom(4).hex())
+        stage.append(Batch.of([("orders.new", b"%d" % batch)]))
+        return adopt(root, "ORDERS", f"q-{batch}", [stage.finish()], query="q", batch=batch).was_known
+
+    assert not bring(1)
+    path = root / "$G" / "ORDERS" / name
+    data = bytearray(path.read_bytes())
+    data[8] ^= 4
+    path.write_bytes(data)
+    done = run("verify", root)
+    assert done.code == 1 and f"{name}" in done.text
+    assert bring(1), "the other copy knows"
+    assert not bring(2)
+    assert run("verify", root).code == 0, "both are written anew"

@@ -23,6 +23,7 @@ from penstock.kernel.constants import HEAD_SLOT_SIZE, HEAD_SLOT_STRIDE, HEADER_S
 from penstock.kernel.disk import Disk
 from penstock.kernel.record import decode
 from penstock.kernel.seq_set import SeqSet
+from penstock.store.adoption import read_checked
 from penstock.store.checkpoint import decode_checkpoint
 from penstock.store.head import Head, decode_head
 from penstock.store.identity import Identity, decode_identity
@@ -195,6 +196,9 @@ class StreamChecker:
         self.check_checkpoint(identity)
         if os.path.exists(self.paths.truncate):
             self.found.notes.append("a truncation was under way: the next open for writing finishes it")
+        if os.path.exists(self.paths.adopt):
+            self.found.notes.append("staged blocks were being adopted: the next open for writing finishes it")
+        self.check_batches()
         self.load(identity)
         try:
             self.check_blocks()
@@ -271,6 +275,14 @@ class StreamChecker:
         else:
             return
         self.add("damaged file", self.paths.checkpoint, text, size=len(data))
+
+    def check_batches(self) -> None:
+        """What was adopted, in two copies, and what is being adopted."""
+        for path in (self.paths.batches, self.paths.batches_copy, self.paths.adopt):
+            try:
+                read_checked(self.disk, path)
+            except CorruptBlock as damage:
+                self.add("damaged file", path, damage.reason, size=os.path.getsize(path))
 
     def load(self, identity: Identity) -> None:
         """The stream's index, to tell what a damaged place costs."""
