@@ -13,10 +13,15 @@ from penstock.spark import register
 
 def main(url: str, source: str, copied: str, followed: str) -> None:
     spark = SparkSession.builder.remote(url).getOrCreate()
+    found_by_server = spark.read.format("penstock").option("pushdown", "false").load(source).count()
     register(spark)
     frame = spark.read.format("penstock").load(source)
     some = frame.where("subject = 'a.3' and seq > 500")
-    found = {"count": frame.count(), "some": some.agg(F.count("*"), F.min("seq")).collect()[0].asDict()}
+    found = {
+        "found": found_by_server,
+        "count": frame.count(),
+        "some": some.agg(F.count("*"), F.min("seq")).collect()[0].asDict(),
+    }
     some.write.format("penstock").option("path", copied).option("stream", "S").mode("append").save()
     query = (
         spark.readStream.format("penstock")

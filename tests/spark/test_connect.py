@@ -66,6 +66,7 @@ def test_a_client_without_java_reads_writes_and_follows(server: str, tmp_path: P
     )
     assert done.returncode == 0, done.stderr + (tmp_path / "server.log").read_text()[-4000:]
     assert json.loads(done.stdout.splitlines()[-1]) == {
+        "found": COUNT,
         "count": COUNT,
         "some": {"count(1)": 100, "min(seq)": 504},
         "is_remote": True,
