@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
+import penstock.spark
 from penstock.errors import NotAStore
 from penstock.spark import lake, lake_files
 from penstock.spark.manifest import Lake, LakeError, unpack
@@ -269,6 +270,39 @@ def test_each_export_tells_the_deletes_since_the_last(spark: SparkSession, tmp_p
         assert kept == list(range(1, 31))  # what had aged before the purge was not purged
 
 
+def test_rows_whose_delete_is_told_by_no_block_any_more_are_hidden_and_those_that_limits_took_are_not(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Deletes of every kind beside max_msgs; before the next export all blocks that told of them are gone."""
+    with penstock.open(tmp_path / "store", durability="os") as db:
+        stream = db.stream("ORDERS", subjects=["orders.>"], max_msgs=3000, allow_rollup_hdrs=True)
+        publish(stream, 3000)
+        lake.run(spark, db.path, tmp_path / "lake")
+        stream.delete_many(range(101, 201))
+        stream.erase(205)
+        stream.purge(seq=51)
+        alive = {message.seq for message in stream.read()}
+        stream.publish("orders.1", b"", headers={"Nats-Rollup": "sub"})
+        rolled = alive - {message.seq for message in stream.read()}
+        assert len(rolled) > 100
+        for _ in range(24):
+            publish(stream, 1000, size=1000)
+            stream.sync()
+            stream.store.after_commit()
+        assert not list((tmp_path / "store").rglob("00000[12].blk"))
+        done = lake.run(spark, db.path, tmp_path / "lake", unexplained="fail")
+        assert done.streams[0].unexplained == 0
+        deletes = Lake(tmp_path / "lake").manifest(2).streams[0].deletes
+        assert deletes["purge"] == [(1, 50)]
+        assert deletes["user"] == [(101, 200)]
+        assert deletes["erase"] == [(205, 205)]
+        hidden = {*range(1, 51), *range(101, 201), 205, *rolled}
+        kept = {row["seq"] for row in rows_of_lake(tmp_path / "lake").to_pylist() if row["seq"] <= 3000}
+        assert kept == set(range(1, 3001)) - hidden
+        table = penstock.spark.table(spark, db.path, lake=tmp_path / "lake", stream="ORDERS", stop_seq=3001)
+        assert {row["seq"] for row in table.select("seq").collect()} == kept
+
+
 @pytest.mark.parametrize(
     ("max_msgs", "unexplained", "is_hidden"),
     [(-1, "auto", True), (1000, "auto", False), (1000, "hide", True), (-1, "keep", False)],
@@ -276,7 +310,8 @@ def test_each_export_tells_the_deletes_since_the_last(spark: SparkSession, tmp_p
 def test_rows_that_went_without_a_record_are_judged(
     spark: SparkSession, tmp_path: Path, max_msgs: int, unexplained: Any, is_hidden: bool
 ) -> None:
-    """A purge, a crash that seals the block, and the block goes with the record that told of the purge."""
+    """A purge, a crash that seals the block, and the block goes with the record that told of the purge; what was kept
+    of it is lost, as in a store that an older version wrote."""
     db = penstock.open(tmp_path / "store", durability="os")
     stream = db.stream("ORDERS", subjects=["orders.>"], max_msgs=max_msgs)
     publish(stream, 60)
@@ -291,6 +326,8 @@ def test_rows_that_went_without_a_record_are_judged(
             stream.sync()
             stream.store.after_commit()
         assert not list((tmp_path / "store").rglob("000001.blk"))
+        (kept,) = (tmp_path / "store").rglob("DELETES")
+        kept.unlink()
         with pytest.raises(LakeError, match="60 exported messages from 1 to 60 are gone"):
             lake.run(spark, db.path, tmp_path / "lake", unexplained="fail")
         done = lake.run(spark, db.path, tmp_path / "lake", unexplained=unexplained)

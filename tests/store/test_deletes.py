@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernel.batch import Batch
+from penstock.kernel.disk import Disk
 from penstock.kernel.seq_set import SeqSet
-from penstock.store.deletes import Deletes, by_reason, gone_from, read_deletes, without
+from penstock.store import kept_deletes
+from penstock.store.base import ROLLUP
+from penstock.store.deletes import Deletes, Position, by_reason, gone_from, read_deletes, without
 from penstock.store.file_store import FileStore
+from penstock.store.kept_deletes import BY_USER, KeptDeletes, write_kept
+from penstock.store.layout import StreamPaths
 from penstock.store.limits import Limits
 from penstock.store.view import view_of
 from penstock.testing import FakeClock
@@ -84,21 +94,164 @@ def test_from_a_position_on_only_what_came_since_is_new(tmp_path: Path) -> None:
     store.stop()
 
 
-def test_a_block_that_went_with_its_records_is_named(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
+def housekeep(store: FileStore) -> None:
+    """One sync makes the dead blocks known, the next the records that say so."""
+    for _ in range(3):
+        store.sync()
+        store.after_commit()
+
+
+def block_ids(root: Path) -> set[int]:
+    return {int(path.stem) for path in (root / "blocks").glob("*.blk")}
+
+
+def retire_deletes(root: Path) -> tuple[FileStore, Position]:
+    """Messages 1 to 199 are deleted, and the records of that are gone with their blocks."""
+    store = open_store(root)
     fill(store, 40)
-    before = read_deletes(str(tmp_path), STREAM_ID)
-    assert before.position is not None
+    before = read_deletes(str(root), STREAM_ID).position
+    assert before is not None
     fill(store, 100)
     store.remove_many(range(1, 130))
     fill(store, 100)  # the delete record goes with the block that it stands in, once that one is dead too
     store.remove_many(range(130, 200))
-    for _ in range(2):  # one sync makes the dead blocks known, the next the records that say so
-        store.sync()
-        store.after_commit()
-    found = read_deletes(str(tmp_path), STREAM_ID, before.position, store.epoch)
-    assert found.missing and found.missing[0] == before.position.block_id
+    housekeep(store)
+    assert before.block_id not in block_ids(root)
+    return store, before
+
+
+def test_what_the_records_of_a_block_said_is_known_when_the_block_is_gone(tmp_path: Path) -> None:
+    store, before = retire_deletes(tmp_path)
+    for _ in range(2):
+        found = read_deletes(str(tmp_path), STREAM_ID, before, store.epoch)
+        assert found.missing == []
+        assert {reason: seqs.ranges() for reason, seqs in found.by_reason(SeqSet(), 999).items()} == {
+            "user": [(1, 199)]
+        }
+        store.stop()
+        store = open_store(tmp_path)
+    assert store.report.findings == []
+    store.delete()
+    assert not (tmp_path / "DELETES").exists()
+
+
+@pytest.mark.parametrize("damage", ["missing", "flipped", "of another stream", "empty"])
+def test_without_a_whole_file_of_deletes_only_the_reasons_are_lost(tmp_path: Path, damage: str) -> None:
+    store, before = retire_deletes(tmp_path)
     store.stop()
+    path = tmp_path / "DELETES"
+    data = bytearray(path.read_bytes())
+    if damage == "missing":
+        path.unlink()
+    elif damage == "flipped":
+        data[len(data) // 2] ^= 4
+        path.write_bytes(data)
+    elif damage == "empty":
+        path.write_bytes(b"")
+    else:
+        write_kept(Disk(), StreamPaths(str(tmp_path)), b"x" * 16, KeptDeletes(1))
+    found = read_deletes(str(tmp_path), STREAM_ID, before, store.epoch)
+    assert found.missing[0] == before.block_id  # the reader knows that it does not know
+    assert told(found) == {"user": [(130, 199)]}  # a block that is there says so
+    store = open_store(tmp_path)
+    assert [finding.kind for finding in store.report.findings] == ([] if damage == "missing" else ["set aside"])
+    assert store.index.messages == 41
+    store.purge_ex(seq=221)
+    fill(store, 100)
+    store.remove_many(range(221, 300))
+    housekeep(store)
+    found = read_deletes(str(tmp_path), STREAM_ID, before, store.epoch)
+    assert told(found) == {"user": [(130, 199), (221, 299)], "purge": [(200, 220)]}  # from here on it is known again
+    assert found.missing and max(found.missing) < min(block_ids(tmp_path))
+    store.stop()
+
+
+def test_nothing_is_written_for_blocks_that_age_took_but_that_it_is_kept_from_now_on(tmp_path: Path) -> None:
+    clock = FakeClock()
+    store = open_store(tmp_path, clock, max_age_ns=60 * SECOND)
+    written = []
+    for _ in range(4):
+        fill(store, 200)
+        clock.advance(61 * SECOND)
+        store.expire(clock.now_ns())
+        housekeep(store)
+        path = tmp_path / "DELETES"
+        written.append(path.stat().st_ino)
+    assert len(set(written)) == 1
+    store.stop()
+
+
+def test_a_purge_takes_nothing_that_had_aged_before_however_many_blocks_are_gone(tmp_path: Path) -> None:
+    """The floor of a purge tells of all below it: the block with the record of age went, and then it told too much."""
+    clock = FakeClock()
+    store = open_store(tmp_path, clock, max_age_ns=60 * SECOND)
+    fill(store, 100)
+    store.remove(100)
+    clock.advance(61 * SECOND)
+    fill(store, 100)
+    store.remove(150)
+    store.purge()
+    fill(store, 100)
+    clock.advance(61 * SECOND)
+    fill(store, 100)
+    housekeep(store)
+    assert min(block_ids(tmp_path)) > 5
+    store.stop()
+    store = open_store(tmp_path, clock, max_age_ns=60 * SECOND)
+    found = read_deletes(str(tmp_path), STREAM_ID)
+    by_user = {reason: seqs.ranges() for reason, seqs in found.by_reason(SeqSet(), 999).items() if reason in BY_USER}
+    assert by_user == {"user": [(100, 100), (150, 150)], "purge": [(101, 149), (151, 200)]}
+    store.stop()
+
+
+def test_many_rollups_between_two_syncs_are_one_entry(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    for _ in range(50):
+        fill(store, 2)
+        store.compact(store.index.last_seq, ROLLUP)
+    assert len(store.keeper.pending) < 4
+    store.stop()
+    assert told(read_deletes(str(tmp_path), STREAM_ID)) == {"rollup": [(1, 99)]}
+
+
+def test_beyond_its_size_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_deletes, "RANGES_MAX", 10)
+    kept = KeptDeletes(1)
+    for seq in range(2, 42, 2):
+        kept.add("user" if seq % 4 else "purge", seq, seq)
+    kept.trim()
+    assert kept.low == 32
+    assert sorted(kept.removals(), key=lambda one: one[1]) == [
+        ("user" if seq % 4 else "purge", seq, seq + 1) for seq in range(32, 42, 2)
+    ]
+
+
+def test_a_full_disk_does_not_keep_dead_blocks_from_making_room(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    store = FileStore(tmp_path, STREAM_ID, limits=Limits(block_size=4000), durability="os", disk=disk)
+    fill(store, 200)
+    disk.is_full = True
+    store.purge()
+    housekeep(store)
+    assert len(block_ids(tmp_path)) == 1
+    assert not (tmp_path / "DELETES").exists()
+    disk.is_full = False
+    fill(store, 100)
+    store.purge()
+    housekeep(store)
+    assert told(read_deletes(str(tmp_path), STREAM_ID)) == {"purge": [(1, 300)]}
+    store.stop()
+
+
+class FaultyDisk(Disk):
+    """No room for DELETES."""
+
+    is_full = False
+
+    def write_file(self, path: Any, data: Any, sync: bool = True) -> None:
+        if self.is_full and os.fspath(path).endswith("DELETES"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        super().write_file(path, data, sync)
 
 
 def test_what_is_not_committed_is_not_read(tmp_path: Path) -> None:
@@ -131,6 +284,96 @@ def test_gone_is_all_that_the_view_does_not_hold(tmp_path: Path) -> None:
     assert gone_from(view_of(store), 20).ranges() == [(1, 4), (10, 11)]
     assert gone_from(view_of(store), 32).ranges() == [(1, 4), (10, 11), (25, 25), (31, 32)]
     store.stop()
+
+
+# Whatever happens to a stream, it is known what a user took away.
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(1, 60)),
+        st.tuples(
+            st.sampled_from(["remove", "erase", "subject", "floor", "rollup", "truncate"]), st.floats(0, 1)
+        ),
+        st.tuples(st.sampled_from(["age", "purge", "housekeep", "reopen", "crash"]), st.just(0)),
+        st.tuples(st.just("range"), st.tuples(st.floats(0, 1), st.integers(1, 80))),
+    ),
+    min_size=3,
+    max_size=25,
+)  # fmt: skip
+
+
+@settings(max_examples=int(os.environ.get("N", 60)), deadline=None)
+@given(STEPS, st.sampled_from([0, 100]), st.sampled_from([0, 40]))
+def test_a_stream_knows_what_its_users_took_away(steps: list[tuple[str, Any]], max_msgs: int, per_subject: int) -> None:
+    clock, expected, stored = FakeClock(), dict[int, str](), set[int]()
+    limits = {"max_age_ns": 60 * SECOND, "max_msgs": max_msgs or -1, "max_msgs_per_subject": per_subject or -1}
+    with TemporaryDirectory() as folder:
+        root = Path(folder)
+        store = open_store(root, clock, **limits)
+        for what, value in steps:
+            alive, last = {message.seq for message in store.read()}, store.index.last_seq
+            store, reason = take_step(store, clock, limits, what, value)
+            left = {message.seq for message in store.read()}
+            stored |= left | (set(range(last + 1, store.index.last_seq + 1)) if what == "append" else set())
+            if what == "truncate":
+                stored = left | {seq for seq in stored if seq <= store.index.last_seq}
+                last = store.index.last_seq
+                expected = {seq: reason for seq, reason in expected.items() if seq <= last}
+            elif reason:
+                expected |= {seq: reason for seq in alive - left}
+            found = read_deletes(folder, STREAM_ID)
+            assert found.missing == [] or min(found.missing) < min(block_ids(root))
+            reasons = found.by_reason(SeqSet(), 10**9)
+            by_user = {seq: reason for reason in BY_USER for seq in reasons.get(reason, ()) if seq in stored}
+            assert by_user == expected
+        store.stop()
+
+
+def take_step(
+    store: FileStore, clock: FakeClock, limits: dict[str, int], what: str, value: Any
+) -> tuple[FileStore, str]:
+    """The store, and the user's reason for what has gone."""
+    root, last = Path(store.paths.root), store.index.last_seq
+    if what == "append":
+        fill(store, value)
+        clock.advance(7 * SECOND)
+        store.expire(clock.now_ns())
+    elif what == "age":
+        clock.advance(20 * SECOND)
+        store.expire(clock.now_ns())
+    elif what == "remove":
+        store.remove(int(value * last))
+        return store, "user"
+    elif what == "range":
+        start = int(value[0] * last)
+        store.remove_many(range(start, start + value[1]))
+        return store, "user"
+    elif what == "erase":
+        store.erase(int(value * last))
+        return store, "erase"
+    elif what == "subject":
+        store.purge_ex(f"a.{int(value * 2.9)}")
+        return store, "purge"
+    elif what == "floor":
+        store.purge_ex(seq=int(value * last) + 2)
+        return store, "purge"
+    elif what == "purge":
+        store.purge()
+        return store, "purge"
+    elif what == "rollup":
+        store.compact(int(value * last) + 2, ROLLUP)
+        return store, "rollup"
+    elif what == "truncate":
+        store.truncate(int(value * last))
+    elif what == "housekeep":
+        housekeep(store)
+    elif what == "reopen":
+        store.stop()
+        store = open_store(root, clock, **limits)
+    elif what == "crash":
+        store.abandon()
+        store = open_store(root, clock, **limits)
+    return store, ""
 
 
 SEQS = st.sets(st.integers(1, 60), max_size=40)

@@ -46,7 +46,7 @@ from penstock.stream.config_json import decode_config, encode_config
 from penstock.stream.stream import StreamRules, limits_of
 
 DELETED = ".deleted"  # no stream's name has a dot
-OWN_FILES = ("config.", "messages.jsonl", "HEAD", "CHECKPOINT", "TRUNCATE", "ADOPT", "BATCHES")
+OWN_FILES = ("config.", "messages.jsonl", "HEAD", "CHECKPOINT", "TRUNCATE", "ADOPT", "BATCHES", "DELETES")
 DUPLICATE_WINDOW_NS = 120 * 10**9  # the default, unless max_age is shorter
 _BAD = set(" \t\r\n\f.*>/\\")
 

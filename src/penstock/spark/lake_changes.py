@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Literal
 from penstock.kernel.disk import Disk
 from penstock.kernel.seq_set import SeqSet
 from penstock.spark.manifest import LakeError, StreamInLake, unpack
-from penstock.store.deletes import BY_USER, Deletes, Position, by_reason, gone_from, without
+from penstock.store.deletes import Deletes, Position, gone_from, without
 from penstock.store.identity import read_identity
+from penstock.store.kept_deletes import BY_USER
 from penstock.store.layout import StreamPaths
 
 if TYPE_CHECKING:
@@ -59,14 +60,14 @@ def what_went(
     for first, stop in now.ranges():
         if stop > last:  # these will not be exported
             gone.add_range(max(first, last + 1), stop)
-    reasons = by_reason(found.removals, gone, view.last_seq)
+    reasons = found.by_reason(gone, view.last_seq)
     hidden = {reason: seqs for reason, seqs in reasons.items() if reason in BY_USER}
-    left = without(now, gone)
-    if found.missing and unexplained in ("hide", "fail"):
+    left = _doubtful(without(now, gone), found)
+    if unexplained in ("hide", "fail"):
         # A record of age may stand for a message whose delete, told in a block that is gone, came first.
         for reason, seqs in reasons.items():
             if reason not in BY_USER:
-                left.update(seqs)
+                left.update(_doubtful(seqs, found))
     gone.update(now)
     if left:
         if unexplained == "fail":
@@ -79,6 +80,18 @@ def what_went(
                 left = without(left, seqs)
             hidden["unexplained"], left = left, SeqSet()
     return Removed(hidden, left, gone, found.position)
+
+
+def _doubtful(seqs: SeqSet, found: Deletes) -> SeqSet:
+    """Those that a user may have taken away without anybody knowing: none, but in stores that an older version wrote
+    or that lost DELETES, and below what DELETES had to forget."""
+    if found.missing:
+        return seqs
+    doubtful = SeqSet()
+    for first, last in seqs.ranges():
+        if first < found.forgotten_below:
+            doubtful.add_range(first, min(last, found.forgotten_below - 1))
+    return doubtful
 
 
 def has_limits(folder: str, disk: Disk) -> bool:

@@ -219,12 +219,16 @@ class Store:
         if not 0 <= seq < 2**63:
             raise ValueError(f"sequence {seq}: sequences are below 2^63")
         last_seq = self.index.last_seq
-        purged = self.core.set_floor(seq, reason, self.clock.now_ns()) if seq > 1 else 0
+        purged = self.raise_floor(seq, reason, self.clock.now_ns()) if seq > 1 else 0
         if seq > last_seq + 1:
             self.skips.add_range(last_seq + 1, seq - 1)
         self.commit()
         self._sweep_expiries()
         return purged
+
+    def raise_floor(self, seq: int, reason: int, now: int) -> int:
+        """Delete everything below `seq` without a commit: how many."""
+        return self.core.set_floor(seq, reason, now)
 
     def _sweep_expiries(self) -> None:
         """An expiry goes with its message. With many of them the dead ones wait until they outnumber the messages."""

@@ -1,7 +1,8 @@
 """Deletes: what was taken from a stream since a position in its blocks, in the order of its log, and why. Reads only.
 
 The reasons stand in the control records (docs/format.md, "Record"): of sealed blocks in their summaries, of the last
-block in the block itself. A block that the writer has removed took its records with it: then its id is in `missing`.
+block in the block itself. Of blocks that the writer has removed DELETES tells what a user took away. Where it is not
+there, or was begun later, the block's id is in `missing`.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from penstock.errors import CorruptBlock
 from penstock.kernel.block_scan import scan_block
 from penstock.kernel.constants import KINDS, REASONS, RECORDS_START
 from penstock.kernel.disk import Disk
 from penstock.kernel.record import decode
 from penstock.kernel.seq_set import SeqSet
 from penstock.store.head import Head, decode_head
+from penstock.store.kept_deletes import BY_USER, KeptDeletes, read_kept
 from penstock.store.layout import BlockHeader, StreamPaths, boot_id, decode_front, parse_block_name
 from penstock.store.summary import CONTROLS, read_section
 
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
     from penstock.store.view import StreamView
 
 DELETE, ERASE, FLOOR = (KINDS.index(kind) for kind in ("delete", "erase", "floor"))
-BY_USER = ("user", "purge", "rollup", "erase")
 RETOLD = ("compact", "skipped")  # they tell again what is known of blocks that are gone, and not why
 
 
@@ -38,7 +40,7 @@ class Position:
 
 @dataclass(slots=True)
 class Deletes:
-    """What the records from a position on say."""
+    """What the records from a position on say, and DELETES of all."""
 
     removals: list[tuple[str, int, int]] = field(default_factory=list)
     """(reason, start, stop), half open, in the order of the log; an erase has the reason `erase`."""
@@ -48,16 +50,62 @@ class Deletes:
     """Where the next one begins."""
     reused_from: int | None = None
     """The lowest sequence that a block of a later epoch begins with: those from there on were given out anew."""
+    forgotten_below: int = 1
+    """Of sequences below it DELETES has forgotten the reasons."""
+
+    def by_reason(self, gone: SeqSet, last: int) -> dict[str, SeqSet]:
+        return by_reason(self.removals, gone, last, is_whole=not self.missing)
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What one range of a control record says."""
+
+    reason: str
+    start: int
+    stop: int
+    is_floor: bool
+
+
+@dataclass(slots=True)
+class LogOfDeletes:
+    """What the blocks say that are there."""
+
+    removals: list[Removal] = field(default_factory=list)
+    missing: list[int] = field(default_factory=list)
+    position: Position | None = None
+    reused_from: int | None = None
 
 
 def read_deletes(
     root: str, stream_id: bytes, since: Position | None = None, epoch: int = 0, disk: Disk | None = None
 ) -> Deletes:
-    """The control records of the stream in `root` from a position (None: all) up to what is committed now.
+    """What was taken from the stream in `root` from a position (None: all) up to what is committed now.
 
     `epoch` is the one in which the reader was here last: a block begun later tells which sequences came after.
     """
-    disk, paths, found = disk or Disk(), StreamPaths(root), Deletes()
+    disk, paths = disk or Disk(), StreamPaths(root)
+    log = read_log(disk, paths, stream_id, since, epoch)
+    # After the blocks: what has gone in between stands in it by now.
+    try:
+        kept = read_kept(disk, paths, stream_id) or KeptDeletes()
+    except CorruptBlock:
+        kept = KeptDeletes()  # the writer says so and sets it aside at its next open
+    found = Deletes(list(kept.removals()), position=log.position, reused_from=log.reused_from, forgotten_below=kept.low)
+    found.removals += [
+        (one.reason, one.start, one.stop)
+        for one in log.removals
+        if not (one.is_floor and one.reason in BY_USER and one.stop <= kept.floor)
+    ]
+    found.missing = [one for one in log.missing if not kept.since or one < kept.since]
+    return found
+
+
+def read_log(
+    disk: Disk, paths: StreamPaths, stream_id: bytes, since: Position | None = None, epoch: int = 0
+) -> LogOfDeletes:
+    """The control records of the blocks that are there, from a position on."""
+    found = LogOfDeletes()
     head = _read_head(disk, paths, stream_id)
     blocks = _list_blocks(paths, since.block_id if since else 1, head)
     last_id = max(blocks, default=since.block_id if since else 0)
@@ -71,16 +119,24 @@ def read_deletes(
                 continue
         assert path is not None
         limit = head.offset if head is not None and head.block_id == block_id else None
-        controls = _read_controls(disk, path, header, is_last=block_id == last_id, limit=limit)
-        if controls is None:
+        removals = read_block(disk, path, header, is_last=block_id == last_id, limit=limit)
+        if removals is None:
             found.missing.append(block_id)
             continue
-        found.removals += _removals(controls, header)
+        found.removals += removals
         found.position = Position(block_id, header.salt)
         if header.epoch > epoch and (found.reused_from is None or header.first_seq < found.reused_from):
             found.reused_from = header.first_seq
     found.position = found.position or since
     return found
+
+
+def read_block(
+    disk: Disk, path: str, header: BlockHeader, *, is_last: bool = False, limit: int | None = None
+) -> list[Removal] | None:
+    """What the control records of one block say; None when the block went meanwhile."""
+    controls = _read_controls(disk, path, header, is_last=is_last, limit=limit)
+    return None if controls is None else list(_removals(controls, header))
 
 
 def _read_head(disk: Disk, paths: StreamPaths, stream_id: bytes) -> Head | None:
@@ -146,7 +202,7 @@ def _read_controls(
     return [memoryview(data)[at : at + size] for at, size in scan.control_spans()]
 
 
-def _removals(controls: Iterable[bytes | memoryview], header: BlockHeader) -> Iterator[tuple[str, int, int]]:
+def _removals(controls: Iterable[bytes | memoryview], header: BlockHeader) -> Iterator[Removal]:
     for data in controls:
         at = 0
         while at < len(data):
@@ -155,11 +211,11 @@ def _removals(controls: Iterable[bytes | memoryview], header: BlockHeader) -> It
             )
             at, kind, reason = record["stop"], record["kind"], REASONS[record["reason"]]
             if kind == DELETE:
-                yield from ((reason, start, stop) for start, stop in record["ranges"])
+                yield from (Removal(reason, start, stop, False) for start, stop in record["ranges"])
             elif kind == ERASE:
-                yield "erase", record["value"], record["value"] + 1
+                yield Removal("erase", record["value"], record["value"] + 1, False)
             elif kind == FLOOR:
-                yield reason, 1, record["value"]
+                yield Removal(reason, 1, record["value"], True)
 
 
 # Sets of sequences.
@@ -195,15 +251,18 @@ def without(some: SeqSet, other: SeqSet) -> SeqSet:
     return left
 
 
-def by_reason(removals: Iterable[tuple[str, int, int]], gone: SeqSet, last: int) -> dict[str, SeqSet]:
+def by_reason(
+    removals: Iterable[tuple[str, int, int]], gone: SeqSet, last: int, *, is_whole: bool = False
+) -> dict[str, SeqSet]:
     """Which sequences from 1 to `last` went for which reason: the first that took one counts, and adds it to `gone`.
 
-    Those in `gone` had gone before. What only tells again of earlier removals is no reason.
+    Those in `gone` had gone before. What only tells again of earlier removals is no reason; but where all that a user
+    took is known (`is_whole`), what is told again had gone before later records, and not by a user.
     """
     found: dict[str, SeqSet] = {}
     for reason, start, stop in removals:
         stop = min(stop, last + 1)
-        if start >= stop or reason in RETOLD:
+        if start >= stop or (reason in RETOLD and not is_whole):
             continue
         if reason == "erase":
             # Its delete record came just before; that it was erased is what the reader is told.

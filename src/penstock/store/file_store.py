@@ -30,6 +30,8 @@ from penstock.kernel.xxh64 import xxh64_of
 from penstock.store.adoption import Adoption
 from penstock.store.base import COMPACT, LOST, NEVER, SKIPPED, USER, Store, forget_block_memory
 from penstock.store.checkpoint import BlockRow, Checkpoint
+from penstock.store.deletes_keeper import DeletesKeeper
+from penstock.store.kept_deletes import BY_USER
 from penstock.store.layout import BlockHeader, StreamPaths, boot_id
 from penstock.store.limits import Limits
 from penstock.store.recovery import Recovered, Recovery, marks_of, read_marks, recover, subtract
@@ -130,6 +132,8 @@ class FileStore(Store):
             if error.errno == errno.EROFS:
                 raise ReadOnlyStore(self.paths.root, "the file system is read-only") from error
             raise
+        self.keeper = DeletesKeeper(self)
+        self.keeper.load()
         if os.path.exists(self.paths.truncate):
             self._cut_files()
         else:
@@ -186,6 +190,8 @@ class FileStore(Store):
         self.recovered_marks = [mark for block in found.blocks for mark in block.marks]
         self.configure(limits)
         self.core.log.attach()
+        if not is_clean and cut is None:
+            self.keeper.recover_floors(found.blocks)
         now = self.clock.now_ns()
         self._record_losses(found, now)
         if cut is not None:
@@ -428,6 +434,7 @@ class FileStore(Store):
         low, high, kept, gone = self.core.undo()
         self.failures = [*self.failures[-63:], (low, high, error)]
         seq = self.core.committed_seq
+        self.keeper.rolled_back()
         self.uncut += [(os.fsdecode(path), 0) for path, is_created in gone if is_created]
         self.uncut += [(self.block_path(block_id), size) for block_id, size, is_created in kept if is_created]
         self.marks = []
@@ -559,7 +566,11 @@ class FileStore(Store):
         self._remove_retired()
 
     def _remove_retired(self) -> None:
-        while self.retiring and self.core.synced_position >= self.retiring[0][0]:
+        synced = self.core.synced_position
+        due = sorted(block_id for position, ids in self.retiring if synced >= position for block_id in ids)
+        if due and not self.keeper.before_removal(due):
+            return
+        while self.retiring and synced >= self.retiring[0][0]:
             _, ids = self.retiring.pop(0)
             for block_id in ids:
                 path = os.fsdecode(kernel.remove_block(self.core, block_id))
@@ -576,6 +587,14 @@ class FileStore(Store):
                 self.report.add("clean-up", self.unlinking[0], f"tried again later: {error}")
                 return
             self.unlinking.pop(0)
+
+    def raise_floor(self, seq: int, reason: int, now: int) -> int:
+        is_by_user = REASONS[reason] in BY_USER and seq > self.index.floor
+        taken = self.keeper.alive_below(seq) if is_by_user else None
+        purged = super().raise_floor(seq, reason, now)
+        if taken is not None:
+            self.keeper.note_floor(reason, seq, taken)
+        return purged
 
     # Erase.
 
@@ -628,6 +647,7 @@ class FileStore(Store):
 
     def _write_state(self) -> None:
         """Write the checkpoint. It may run ahead of un-synced blocks: an open that finds them shorter does without."""
+        self.keeper.before_checkpoint()
         index = self.index
         rows = []
         for block in self.query.blocks():
@@ -747,7 +767,9 @@ class FileStore(Store):
         for name in sorted(os.listdir(self.paths.blocks), reverse=True):
             yield os.path.join(self.paths.blocks, name)
         paths = self.paths
-        for path in (paths.checkpoint, paths.head, paths.truncate, paths.adopt, paths.batches, paths.batches_copy):
+        for path in (
+            paths.checkpoint, paths.head, paths.truncate, paths.adopt, paths.batches, paths.batches_copy, paths.deletes
+        ):  # fmt: skip
             if os.path.exists(path):
                 yield path
 
@@ -761,6 +783,7 @@ class FileStore(Store):
         if seq >= self.index.last_seq:
             return
         self.sync()
+        self.keeper.before_cut()
         dead = SeqSet()
         for first, last in self.query.deleted().ranges():
             if first <= seq:
@@ -804,6 +827,7 @@ class FileStore(Store):
             raise CorruptBlock(self.paths.truncate, 0, "the checksum differs; a truncation was under way")
         plan = json.loads(body)
         seq = plan["seq"]
+        self.keeper.cut(seq)
         for path in (self.paths.checkpoint, self.paths.head):
             if os.path.exists(path):
                 self.disk.unlink(path)

@@ -124,6 +124,10 @@ class StreamPaths:
         return os.path.join(self.root, "BATCHES.copy")
 
     @property
+    def deletes(self) -> str:
+        return os.path.join(self.root, "DELETES")
+
+    @property
     def config(self) -> str:
         return os.path.join(self.root, "config.json")
 

@@ -211,7 +211,7 @@ class StreamRules:
         if verdict.rollup == "sub":
             self.store.core.delete_matching([subject], 1, seq, 0, 2**63 - 1, ROLLUP, time)
         elif verdict.rollup == "all":
-            self.store.core.set_floor(seq, ROLLUP, time)
+            self.store.raise_floor(seq, ROLLUP, time)
 
     def _refusals(self, batch: Batch, start: int, stop: int) -> list[tuple[int, ApiError]]:
         found: list[tuple[int, ApiError]] = []

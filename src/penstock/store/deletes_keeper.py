@@ -1,0 +1,196 @@
+"""DeletesKeeper: before a block goes, what its records say of a user's deletes is kept in DELETES. See kept_deletes.py.
+
+A delete record lists what was alive when it was written, and can be copied. A floor record does not: what it took is
+noted when it is written, from the index. After a crash the log tells it, and does so exactly: no block is removed
+before every floor that is on disk has been noted.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.errors import CorruptBlock
+from penstock.kernel.constants import REASONS
+from penstock.kernel.seq_set import SeqSet
+from penstock.store.deletes import Removal, by_reason, read_block, read_log
+from penstock.store.kept_deletes import BY_USER, KeptDeletes, read_kept, write_kept
+from penstock.store.recovery import FLOOR, BlockOnDisk, decode_controls
+
+if TYPE_CHECKING:
+    from penstock.store.file_store import FileStore
+
+
+@dataclass(slots=True)
+class Floors:
+    """Floor records that may not be on disk yet, and what they took."""
+
+    position: int
+    floor: int
+    taken: dict[str, SeqSet]
+
+
+class DeletesKeeper:
+    """Keeps DELETES for one store, under the store's lock."""
+
+    def __init__(self, store: FileStore) -> None:
+        self.store = store
+        self.kept = KeptDeletes()
+        self.is_dirty = False
+        self.pending: list[Floors] = []
+
+    def load(self) -> None:
+        """Read DELETES; one that does not hold is set aside: it costs the reasons, and nothing else."""
+        store = self.store
+        try:
+            self.kept = read_kept(store.disk, store.paths, store.stream_id) or KeptDeletes()
+        except CorruptBlock as damage:
+            store._set_aside(store.paths.deletes)
+            store.report.add(
+                "set aside", store.paths.deletes, f"{damage.reason}: why messages are gone is known of newer ones only"
+            )
+
+    # Floors.
+
+    def alive_below(self, floor: int) -> SeqSet:
+        """What a floor is about to take."""
+        index, found = self.store.index, SeqSet()
+        at, stop = index.first_seq, min(floor, index.last_seq + 1)
+        if not index.messages:
+            return found
+        for first, last in self.store.query.deleted().ranges():
+            if first >= stop:
+                break
+            if first > at:
+                found.add_range(at, first - 1)
+            at = last + 1
+        if at < stop:
+            found.add_range(at, stop - 1)
+        return found
+
+    def note_floor(self, reason: int, floor: int, taken: SeqSet) -> None:
+        """A floor record was appended; it counts from when it is on disk."""
+        pending, committed = self.pending, self.store.core.committed_position
+        pending.append(Floors(self.store.core.position, floor, {REASONS[reason]: taken}))
+        while len(pending) > 1 and pending[1].position <= committed:
+            # Neither can be rolled back: one entry does for both, however many rollups there are between two syncs.
+            older = pending.pop(0)
+            pending[0].floor = max(pending[0].floor, older.floor)
+            for name, seqs in older.taken.items():
+                pending[0].taken.setdefault(name, SeqSet()).update(seqs)
+
+    def rolled_back(self) -> None:
+        committed = self.store.core.committed_position
+        self.pending = [one for one in self.pending if one.position <= committed]
+
+    def _settle(self) -> bool:
+        """Take over the floors, once no power cut can take them back; False: they could not be synced."""
+        core = self.store.core
+        if self.pending and self.pending[-1].position > core.synced_position and core.sync() < 0:
+            return False
+        for one in self.pending:
+            for reason, seqs in one.taken.items():
+                for first, last in seqs.ranges():
+                    self.kept.add(reason, first, last)
+            self.kept.floor = max(self.kept.floor, one.floor)
+            self._changed()
+        self.pending.clear()
+        return True
+
+    def recover_floors(self, blocks: Iterable[BlockOnDisk]) -> None:
+        """After a crash: floors in these blocks that came after DELETES was written last."""
+        for block in blocks:
+            for record in decode_controls(block) if block.controls else ():
+                if record["kind"] == FLOOR and self._is_new(REASONS[record["reason"]], record["value"]):
+                    self.take_all()
+                    return
+
+    def _is_new(self, reason: str, floor: int) -> bool:
+        return reason in BY_USER and floor > self.kept.floor
+
+    # All there is.
+
+    def take_all(self) -> None:
+        """Take over what the records of all blocks say."""
+        store = self.store
+        removals, floor = list(self.kept.removals()), self.kept.floor
+        for one in read_log(store.disk, store.paths, store.stream_id).removals:
+            if one.is_floor and one.reason in BY_USER:
+                if one.stop <= self.kept.floor:
+                    continue
+                floor = max(floor, one.stop)
+            removals.append((one.reason, one.start, one.stop))
+        for reason, seqs in by_reason(removals, SeqSet(), 2**63 - 2, is_whole=True).items():
+            if reason in BY_USER:
+                self.kept.sets[reason] = seqs
+        self.kept.floor = floor
+        self._changed()
+
+    def _changed(self) -> None:
+        if not self.kept.since:
+            self.kept.since = min(self.store.headers, default=1)
+        self.is_dirty = True
+
+    # When it is written.
+
+    def before_removal(self, ids: list[int]) -> bool:
+        """These blocks are about to go: keep what they say. False: not now, they have to stay."""
+        if not self._settle():
+            return False
+        if not self.kept.since:
+            self._changed()  # from here on readers may rely on it
+        for block_id in ids:
+            facts = self.store.query.block(block_id)
+            if facts["target_low"] > facts["target_high"]:
+                continue  # it speaks of no other
+            for one in self._read(block_id):
+                if one.reason not in BY_USER:
+                    continue
+                if one.is_floor:
+                    if self._is_new(one.reason, one.stop):
+                        self.take_all()  # written before floors were noted
+                    continue
+                self.kept.add(one.reason, one.start, one.stop - 1)
+                self._changed()
+        return self._write()
+
+    def _read(self, block_id: int) -> list[Removal]:
+        store = self.store
+        header = store.headers.get(block_id)
+        found = read_block(store.disk, store.block_path(block_id), header) if header is not None else None
+        return found or []
+
+    def before_checkpoint(self) -> None:
+        """An open that has the checkpoint does not see the records before it."""
+        self._settle()
+        self._write()
+
+    def before_cut(self) -> None:
+        """A truncation takes records away that speak of what stays."""
+        self._settle()
+        self.take_all()
+        self._write()
+
+    def cut(self, seq: int) -> None:
+        """The sequences above `seq` will be given out again: nothing may be known of them."""
+        self.pending.clear()
+        self.kept.cut_above(seq)
+        if os.path.exists(self.store.paths.deletes):
+            write_kept(self.store.disk, self.store.paths, self.store.stream_id, self.kept)
+            self.is_dirty = False
+
+    def _write(self) -> bool:
+        """Write what is new. A full disk is no reason to keep blocks: they make room, and it is written later."""
+        if not self.is_dirty:
+            return True
+        store = self.store
+        try:
+            write_kept(store.disk, store.paths, store.stream_id, self.kept)
+        except OSError as error:
+            store.report.add("clean-up", store.paths.deletes, f"not written, tried again later: {error}")
+            return error.errno in (errno.ENOSPC, errno.EDQUOT)
+        self.is_dirty = False
+        return True
