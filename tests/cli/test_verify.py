@@ -132,3 +132,18 @@ def test_what_was_adopted_is_looked_at_and_one_copy_is_enough(run: Run, root: Pa
     assert bring(1), "the other copy knows"
     assert not bring(2)
     assert run("verify", root).code == 0, "both are written anew"
+
+
+def test_a_damaged_file_of_deletes_costs_no_message(run: Run, root: Path) -> None:
+    with penstock.open(root) as db:
+        db.get_stream("ORDERS").store.truncate(db.get_stream("ORDERS").store.index.last_seq - 1)  # writes it
+    path = root / "$G" / "ORDERS" / "DELETES"
+    assert run("verify", root).code == 0
+    data = bytearray(path.read_bytes())
+    data[8] ^= 4
+    path.write_bytes(data)
+    done = run("verify", root)
+    assert done.code == 1 and "DELETES" in done.text and "it costs no message" in done.text
+    assert run("repair", root).code == 0
+    assert not path.exists() and path.with_name("DELETES.damaged").exists()
+    assert run("verify", root).code == 0

@@ -27,6 +27,7 @@ from penstock.store.adoption import read_checked
 from penstock.store.checkpoint import decode_checkpoint
 from penstock.store.head import Head, decode_head
 from penstock.store.identity import Identity, decode_identity
+from penstock.store.kept_deletes import read_kept
 from penstock.store.layout import BlockHeader, StreamPaths, decode_header, parse_block_name
 from penstock.store.marker import MARKER, MARKER_TEXT
 from penstock.store.recovery import subtract
@@ -199,6 +200,7 @@ class StreamChecker:
         if os.path.exists(self.paths.adopt):
             self.found.notes.append("staged blocks were being adopted: the next open for writing finishes it")
         self.check_batches()
+        self.check_deletes(identity)
         self.load(identity)
         try:
             self.check_blocks()
@@ -283,6 +285,14 @@ class StreamChecker:
                 read_checked(self.disk, path)
             except CorruptBlock as damage:
                 self.add("damaged file", path, damage.reason, size=os.path.getsize(path))
+
+    def check_deletes(self, identity: Identity) -> None:
+        try:
+            read_kept(self.disk, self.paths, identity.stream_id)
+        except CorruptBlock as damage:
+            path = self.paths.deletes
+            text = f"{damage.reason}; it costs no message, but why some are gone (docs/lake.md)"
+            self.add("damaged file", path, text, size=os.path.getsize(path))
 
     def load(self, identity: Identity) -> None:
         """The stream's index, to tell what a damaged place costs."""

@@ -371,8 +371,8 @@ class FilesChecker:
         return found
 
     def check_batches(self) -> None:
-        """What was adopted, in two copies, and what is being adopted."""
-        for path in (self.paths.batches, self.paths.batches_copy, self.paths.adopt):
+        """What was adopted, in two copies, what is being adopted, and why messages are gone."""
+        for path in (self.paths.batches, self.paths.batches_copy, self.paths.adopt, self.paths.deletes):
             try:
                 read_checked(self.disk, path)
             except CorruptBlock as damage:
