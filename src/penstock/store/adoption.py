@@ -209,7 +209,7 @@ class Adoption:
         except (OSError, StoreError) as error:
             self._hold(error)
         last_seq = store.index.last_seq
-        store._after_adoption(subject_counts(blocks))
+        store._after_adoption(subject_counts(blocks) if store.limits.max_msgs_per_subject > 0 else ())
         return first_seq, last_seq, marks
 
     # Whole blocks.

@@ -9,7 +9,7 @@ import errno
 import json
 import os
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -487,11 +487,11 @@ class FileStore(Store):
         if (log.is_owing or self.durability == "lazy") and self.core.sync() < 0:
             raise self._failure() from error
 
-    def _after_adoption(self, counts: dict[bytes, int]) -> None:
-        """Bring the stream within its limits after blocks with so many messages per subject have come in."""
+    def _after_adoption(self, subjects: Iterable[bytes]) -> None:
+        """Bring the stream within its limits after blocks with messages on these subjects have come in."""
         now, limit = self.clock.now_ns(), self.limits.max_msgs_per_subject
         if limit > 0:  # first: message by message it comes before the others too
-            for subject in counts:
+            for subject in subjects:
                 self.core.delete_matching([subject], 1, 2**63 - 1, limit, 2**63 - 1, MAX_MSGS_PER_SUBJECT, now)
         self.core.append(Batch(), 0, 0, now)
         self.expire(now)
