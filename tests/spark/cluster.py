@@ -28,7 +28,7 @@ from penstock.spark.session import find_java
 T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
-WAIT_S = 120.0  # for an event that always comes; a loaded machine is slow
+WAIT_S = 300.0  # for an event that always comes, on a machine however loaded
 QUICK_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 
 

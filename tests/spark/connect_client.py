@@ -34,7 +34,7 @@ def main(url: str, source: str, copied: str, followed: str) -> None:
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(120), "the query does not end"
+    assert query.awaitTermination(300), "the query does not end"
     print(json.dumps(found | {"is_remote": "connect" in type(spark).__module__}))
     spark.stop()
 

@@ -62,7 +62,7 @@ def test_a_client_without_java_reads_writes_and_follows(server: str, tmp_path: P
     client = Path(__file__).with_name("connect_client.py")
     env = {"JAVA_HOME": str(tmp_path / "none"), "PATH": ""}
     done = subprocess.run(
-        [sys.executable, client, server, *paths], env=env, capture_output=True, text=True, timeout=240
+        [sys.executable, client, server, *paths], env=env, capture_output=True, text=True, timeout=400
     )
     assert done.returncode == 0, done.stderr + (tmp_path / "server.log").read_text()[-4000:]
     assert json.loads(done.stdout.splitlines()[-1]) == {
