@@ -44,14 +44,15 @@ class DeletesKeeper:
 
     def load(self) -> None:
         """Read DELETES; one that does not hold is set aside: it costs the reasons, and nothing else."""
-        store = self.store
+        store, path = self.store, self.store.paths.deletes
         try:
-            self.kept = read_kept(store.disk, store.paths, store.stream_id) or KeptDeletes()
-        except CorruptBlock as damage:
-            store._set_aside(store.paths.deletes)
-            store.report.add(
-                "set aside", store.paths.deletes, f"{damage.reason}: why messages are gone is known of newer ones only"
-            )
+            try:
+                self.kept = read_kept(store.disk, store.paths, store.stream_id) or KeptDeletes()
+            except CorruptBlock as damage:
+                store._set_aside(path)
+                store.report.add("set aside", path, f"{damage.reason}: why older messages are gone is not known")
+        except OSError as error:
+            self._tell("not read, why older messages are gone is not known", error)
 
     # Floors.
 
@@ -105,7 +106,7 @@ class DeletesKeeper:
         for block in blocks:
             for record in decode_controls(block) if block.controls else ():
                 if record["kind"] == FLOOR and self._is_new(REASONS[record["reason"]], record["value"]):
-                    self.take_all()
+                    self._try_to_take_all()
                     return
 
     def _is_new(self, reason: str, floor: int) -> bool:
@@ -129,6 +130,15 @@ class DeletesKeeper:
         self.kept.floor = floor
         self._changed()
 
+    def _try_to_take_all(self) -> None:
+        try:
+            self.take_all()
+        except OSError as error:
+            self._tell("not all reasons are kept", error)
+
+    def _tell(self, what: str, error: OSError) -> None:
+        self.store.report.add("clean-up", self.store.paths.deletes, f"{what}: {error}")
+
     def _changed(self) -> None:
         if not self.kept.since:
             self.kept.since = min(self.store.headers, default=1)
@@ -142,6 +152,14 @@ class DeletesKeeper:
             return False
         if not self.kept.since:
             self._changed()  # from here on readers may rely on it
+        try:
+            self._take(ids)
+        except OSError as error:
+            self._tell("blocks stay until their records can be read", error)
+            return False
+        return self._write()
+
+    def _take(self, ids: list[int]) -> None:
         for block_id in ids:
             facts = self.store.query.block(block_id)
             if facts["target_low"] > facts["target_high"]:
@@ -155,7 +173,6 @@ class DeletesKeeper:
                     continue
                 self.kept.add(one.reason, one.start, one.stop - 1)
                 self._changed()
-        return self._write()
 
     def _read(self, block_id: int) -> list[Removal]:
         store = self.store
@@ -171,7 +188,7 @@ class DeletesKeeper:
     def before_cut(self) -> None:
         """A truncation takes records away that speak of what stays."""
         self._settle()
-        self.take_all()
+        self._try_to_take_all()
         self._write()
 
     def cut(self, seq: int) -> None:
@@ -190,7 +207,7 @@ class DeletesKeeper:
         try:
             write_kept(store.disk, store.paths, store.stream_id, self.kept)
         except OSError as error:
-            store.report.add("clean-up", store.paths.deletes, f"not written, tried again later: {error}")
+            self._tell("not written, tried again later", error)
             return error.errno in (errno.ENOSPC, errno.EDQUOT)
         self.is_dirty = False
         return True
