@@ -155,6 +155,19 @@ def test_the_last_jobs_are_remembered_and_every_query(store: Path) -> None:
     assert list(known) == sorted(["q", *jobs[-JOBS_KEPT:]])
 
 
+def test_a_staged_block_that_is_not_seen_fails_the_batch(store: Path) -> None:
+    """It was left out, and the batch was in without it."""
+    writer = PenstockWriter(options(store), SCHEMA, False)
+    told = [writer.write(rows(3 * LARGE))]
+    last = max(Path(root_of(store, "S"), "staging").rglob("*.blk"))
+    last.unlink()
+    last.with_suffix(".sum").unlink()
+    with pytest.raises(PenstockSparkError, match="messages of the 150000 that were staged"):
+        writer.commit(told)
+    assert count(store) == 0
+    assert staged(store) == []
+
+
 def test_a_path_is_a_directory(store: Path) -> None:
     """An address of an object store became a folder of that name beside the driver."""
     given = options(store) | {"createSubjects": "a.>"}

@@ -69,11 +69,7 @@ def adopt_staged(stream: Stream, job: str, tasks: Sequence[Info], query: str = "
             raise BadStage(f"the configuration of {stream.name} was changed while the batch was written; run it again")
     keep_seqs = any(info["start_seq"] > 1 for info in tasks)
     has_times = any(info["has_times"] for info in tasks)
-    staged = [
-        staged_blocks(store.disk, os.path.join(store.paths.staging, job, info["task"]), store.stream_id)
-        for info in tasks
-        if info["messages"]
-    ]
+    staged = [_staged(store, job, info) for info in tasks if info["messages"]]
     duplicates = sum(info["duplicates"] for info in tasks)
     staged, dropped = _without_duplicates(stream, store, job, staged, has_times, keep_seqs)
     duplicates += dropped
@@ -93,6 +89,16 @@ def adopt_staged(stream: Stream, job: str, tasks: Sequence[Info], query: str = "
     discard_job(store.paths.root, job, store.disk)
     sweep(store.paths.root, query, batch, store.disk)
     return Adopted(first, last, messages, duplicates)
+
+
+def _staged(store: FileStore, job: str, info: Info) -> list[StagedBlock]:
+    """The blocks of a task; all that it wrote, or an error."""
+    folder = os.path.join(store.paths.staging, job, info["task"])
+    blocks = staged_blocks(store.disk, folder, store.stream_id)
+    found = sum(block.summary.count for block in blocks)
+    if found != info["messages"]:  # a network file system may show a folder as it was a while ago
+        raise BadStage(f"{folder} holds {found} messages of the {info['messages']} that were staged; run it again")
+    return blocks
 
 
 def _without_duplicates(
