@@ -91,13 +91,22 @@ def read_deletes(
         kept = read_kept(disk, paths, stream_id) or KeptDeletes()
     except CorruptBlock:
         kept = KeptDeletes()  # the writer says so and sets it aside at its next open
-    found = Deletes(list(kept.removals()), position=log.position, reused_from=log.reused_from, forgotten_below=kept.low)
-    found.removals += [
-        (one.reason, one.start, one.stop)
-        for one in log.removals
-        if not (one.is_floor and one.reason in BY_USER and one.stop <= kept.floor)
-    ]
+    found = Deletes(
+        in_order(kept, log.removals), position=log.position, reused_from=log.reused_from, forgotten_below=kept.low
+    )
     found.missing = [one for one in log.missing if not kept.since or one < kept.since]
+    return found
+
+
+def in_order(kept: KeptDeletes, removals: Iterable[Removal]) -> list[tuple[str, int, int]]:
+    """What DELETES says and then the log, less the floors that DELETES tells exactly."""
+    found = list(kept.removals())
+    for one in removals:
+        if one.is_floor and one.reason in BY_USER:
+            if one.stop <= kept.floor:
+                continue
+            found.append(("compact", 1, kept.floor))  # all that had gone by then, also if no block says so any more
+        found.append((one.reason, one.start, one.stop))
     return found
 
 

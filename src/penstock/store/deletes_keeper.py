@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import CorruptBlock
 from penstock.kernel.constants import REASONS
 from penstock.kernel.seq_set import SeqSet
-from penstock.store.deletes import Removal, by_reason, read_block, read_log
+from penstock.store.deletes import Removal, by_reason, in_order, read_block, read_log
 from penstock.store.kept_deletes import BY_USER, KeptDeletes, read_kept, write_kept
 from penstock.store.recovery import FLOOR, BlockOnDisk, decode_controls
 
@@ -117,17 +117,12 @@ class DeletesKeeper:
     def take_all(self) -> None:
         """Take over what the records of all blocks say."""
         store = self.store
-        removals, floor = list(self.kept.removals()), self.kept.floor
-        for one in read_log(store.disk, store.paths, store.stream_id).removals:
-            if one.is_floor and one.reason in BY_USER:
-                if one.stop <= self.kept.floor:
-                    continue
-                floor = max(floor, one.stop)
-            removals.append((one.reason, one.start, one.stop))
-        for reason, seqs in by_reason(removals, SeqSet(), 2**63 - 2, is_whole=True).items():
-            if reason in BY_USER:
-                self.kept.sets[reason] = seqs
-        self.kept.floor = floor
+        log = read_log(store.disk, store.paths, store.stream_id).removals
+        reasons = by_reason(in_order(self.kept, log), SeqSet(), 2**63 - 2, is_whole=True)
+        for reason in BY_USER:
+            self.kept.sets[reason] = reasons.get(reason, SeqSet())
+        floors = [one.stop for one in log if one.is_floor and one.reason in BY_USER]
+        self.kept.floor = max([self.kept.floor, *floors])
         self._changed()
 
     def _try_to_take_all(self) -> None:
