@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from penstock.kernel.batch import Batch
 from penstock.kernel.disk import Disk
 from penstock.kernel.seq_set import SeqSet
-from penstock.store import kept_deletes
+from penstock.store import deletes_keeper, kept_deletes
 from penstock.store.base import ROLLUP
 from penstock.store.deletes import Deletes, Position, by_reason, gone_from, read_deletes, without
 from penstock.store.file_store import FileStore
@@ -212,6 +212,20 @@ def test_many_rollups_between_two_syncs_are_one_entry(tmp_path: Path) -> None:
     assert len(store.keeper.pending) < 4
     store.stop()
     assert told(read_deletes(str(tmp_path), STREAM_ID)) == {"rollup": [(1, 99)]}
+
+
+def test_a_purge_of_a_stream_with_many_holes_keeps_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deletes_keeper, "RANGES_MAX", 20)
+    store = open_store(tmp_path)
+    fill(store, 100)
+    store.remove_many(range(2, 101, 2))
+    store.purge_ex(seq=20)  # asked one by one
+    store.purge()
+    store.stop()
+    found = read_deletes(str(tmp_path), STREAM_ID)
+    taken = found.by_reason(SeqSet(), 100)["purge"]
+    assert found.forgotten_below == 82
+    assert list(taken) == [*range(1, 20, 2), *range(83, 101, 2)]
 
 
 def test_beyond_its_size_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

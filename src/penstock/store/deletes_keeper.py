@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import errno
 import os
+from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.errors import CorruptBlock
 from penstock.kernel.constants import REASONS
 from penstock.kernel.seq_set import SeqSet
 from penstock.store.deletes import Removal, by_reason, in_order, read_block, read_log
-from penstock.store.kept_deletes import BY_USER, KeptDeletes, read_kept, write_kept
+from penstock.store.kept_deletes import BY_USER, RANGES_MAX, KeptDeletes, read_kept, write_kept
 from penstock.store.recovery import FLOOR, BlockOnDisk, decode_controls
 
 if TYPE_CHECKING:
@@ -30,7 +31,16 @@ class Floors:
 
     position: int
     floor: int
+    low: int
     taken: dict[str, SeqSet]
+
+
+@dataclass(slots=True)
+class Taken:
+    """What one floor takes; `low`: of the sequences below it that is not known."""
+
+    seqs: SeqSet = field(default_factory=SeqSet)
+    low: int = 1
 
 
 class DeletesKeeper:
@@ -56,32 +66,45 @@ class DeletesKeeper:
 
     # Floors.
 
-    def alive_below(self, floor: int) -> SeqSet:
+    def alive_below(self, floor: int) -> Taken:
         """What a floor is about to take."""
-        index, found = self.store.index, SeqSet()
+        index, found = self.store.index, Taken()
         at, stop = index.first_seq, min(floor, index.last_seq + 1)
-        if not index.messages:
+        dead = index.last_seq + 1 - index.first_seq - index.messages
+        if not index.messages or at >= stop:
             return found
-        for first, last in self.store.query.deleted().ranges():
-            if first >= stop:
-                break
+        if stop - at < min(dead, index.messages):
+            # A little at the front of a stream with many holes: sooner asked one by one than worked out for all.
+            seq = self.store.query.next_seq((), at, stop)
+            while seq:
+                found.seqs.add(seq)
+                seq = self.store.query.next_seq((), seq + 1, stop)
+            return found
+        holes = self.store.query.deleted().ranges()
+        holes = holes[: bisect_left(holes, (stop, 0))]
+        if len(holes) > RANGES_MAX // 2:  # more than is ever kept
+            holes = holes[-(RANGES_MAX // 2) :]
+            found.low = at = holes[0][0]
+        for first, last in holes:
             if first > at:
-                found.add_range(at, first - 1)
+                found.seqs.add_range(at, first - 1)
             at = last + 1
         if at < stop:
-            found.add_range(at, stop - 1)
+            found.seqs.add_range(at, stop - 1)
         return found
 
-    def note_floor(self, reason: int, floor: int, taken: SeqSet) -> None:
+    def note_floor(self, reason: int, floor: int, taken: Taken) -> None:
         """A floor record was appended; it counts from when it is on disk."""
         pending, committed = self.pending, self.store.core.committed_position
-        pending.append(Floors(self.store.core.position, floor, {REASONS[reason]: taken}))
+        pending.append(Floors(self.store.core.position, floor, taken.low, {REASONS[reason]: taken.seqs}))
         while len(pending) > 1 and pending[1].position <= committed:
             # Neither can be rolled back: one entry does for both, however many rollups there are between two syncs.
-            older = pending.pop(0)
-            pending[0].floor = max(pending[0].floor, older.floor)
-            for name, seqs in older.taken.items():
-                pending[0].taken.setdefault(name, SeqSet()).update(seqs)
+            newer = pending.pop(1)
+            older = pending[0]
+            older.position, older.floor = newer.position, max(older.floor, newer.floor)
+            older.low = max(older.low, newer.low)
+            for name, seqs in newer.taken.items():
+                older.taken.setdefault(name, SeqSet()).update(seqs)
 
     def rolled_back(self) -> None:
         committed = self.store.core.committed_position
@@ -96,7 +119,7 @@ class DeletesKeeper:
             for reason, seqs in one.taken.items():
                 for first, last in seqs.ranges():
                     self.kept.add(reason, first, last)
-            self.kept.floor = max(self.kept.floor, one.floor)
+            self.kept.floor, self.kept.low = max(self.kept.floor, one.floor), max(self.kept.low, one.low)
             self._changed()
         self.pending.clear()
         return True
