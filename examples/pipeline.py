@@ -50,7 +50,7 @@ def main() -> int:
         raise SystemExit(f"{data} is not there: run examples/demo.py first")
     for leftover in (lake, os.path.join(out, "checkpoint"), os.path.join(out, "totals")):
         shutil.rmtree(leftover, ignore_errors=True)
-    story = Story(10)
+    story = Story(9)
     story.step("Spark, found and set up: penstock.spark.session().")
     spark = penstock.spark.session(**{"spark.ui.enabled": "false"})
     spark.sparkContext.setLogLevel("ERROR")
