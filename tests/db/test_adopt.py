@@ -14,7 +14,7 @@ import pytest
 import penstock
 from penstock.db.adopt import adopt, root_of
 from penstock.db.stage import Stage, StagedMessageRefused, discard_job
-from penstock.errors import MaxMsgsExceeded, StoreError
+from penstock.errors import CorruptBlock, MaxMsgsExceeded, StoreError
 from penstock.kernel.batch import Batch
 from penstock.store.adoption import BadStage, read_batches
 from penstock.testing import FakeClock
@@ -228,3 +228,22 @@ def test_jobs_that_commit_at_the_same_time_all_come_in(root: Path) -> None:
     found = contents(root)
     assert [seq for seq, *_ in found] == list(range(1, 322))
     assert {data for _, _, data in found[1:]} == {data for n in range(8) for _, data in many(n, 40)}
+
+
+@pytest.mark.parametrize("count", [3, 3000])
+def test_a_staged_record_that_does_not_hold_fails_its_batch_and_nothing_else(root: Path, count: int) -> None:
+    """It once was found when the batch was decided: the stream then took no write before it was opened again."""
+    make(root)
+    info = stage(root, "t0", many(0, count))
+    *_, block = sorted(Path(root_of(root, "S"), "staging").rglob("*.blk"))
+    data = bytearray(block.read_bytes())
+    data[-100] ^= 1
+    block.write_bytes(data)
+    with penstock.open(root) as db:
+        stream = db.get_stream("S")
+        with pytest.raises(CorruptBlock, match="run the batch again"):
+            stream.adopt("job", [info])
+        assert stream.publish("a.x", b"goes on").seq == 2
+    discard_job(root_of(root, "S"), "job")
+    assert [seq for seq, *_ in contents(root)] == [1, 2]
+    assert adopt(root, "S", "job", [stage(root, "t1", many(0, count))]).last_seq == count + 2

@@ -197,6 +197,8 @@ class Adoption:
             plan |= {"mode": "append", "count": count, "blocks": [self._relative(block.path) for block in blocks]}
             write = self._append
         else:
+            for block in blocks:
+                scan_staged(self.disk, block)  # before it is decided: a record that does not hold fails the batch alone
             plan |= self._place(tasks, first_seq, has_times, keep_seqs)
             write = self._take_in
         try:
