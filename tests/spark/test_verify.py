@@ -16,7 +16,7 @@ from penstock.errors import NotAStore, StreamNotFound
 from penstock.kernel.disk import Disk
 from penstock.spark import verify
 from penstock.spark.block_check import BlockRun
-from penstock.store.adoption import write_checked
+from penstock.store.checked_file import write_checked
 from penstock.store.layout import StreamPaths
 
 BIG = 200_000

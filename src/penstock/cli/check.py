@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -21,15 +20,15 @@ from penstock.errors import CorruptBlock, NewerFormat, NotAStore, StreamNotFound
 from penstock.kernel.block_scan import BlockScan, scan_block
 from penstock.kernel.constants import HEAD_SLOT_SIZE, HEAD_SLOT_STRIDE, HEADER_SIZE, HEADER_STRIDE, KINDS, RECORDS_START
 from penstock.kernel.disk import Disk
-from penstock.kernel.record import decode
 from penstock.kernel.seq_set import SeqSet
-from penstock.store.adoption import read_checked
+from penstock.store.checked_file import read_checked
 from penstock.store.checkpoint import decode_checkpoint
 from penstock.store.head import Head, decode_head
 from penstock.store.identity import Identity, decode_identity
 from penstock.store.kept_deletes import read_kept
 from penstock.store.layout import BlockHeader, StreamPaths, decode_header, parse_block_name
 from penstock.store.marker import MARKER, MARKER_TEXT
+from penstock.store.neighbours import Neighbours
 from penstock.store.recovery import subtract
 from penstock.store.report import format_ranges
 from penstock.store.snapshot import Snapshot
@@ -305,7 +304,7 @@ class StreamChecker:
             except ValueError as error:
                 self.add("damaged file", self.paths.checkpoint, f"the stream's state cannot be worked out: {error}")
                 return
-            self.newly_lost = newly_lost(self.snapshot)
+            self.newly_lost = self.snapshot.unrecorded_losses()
             if not (self.newly_lost and self.has_writer):
                 break
             time.sleep(PAUSE_S)  # the writer goes on while we read: ask again
@@ -501,34 +500,3 @@ class StreamChecker:
             for start, stop in subtract((first, last + 1), (self.explained,)):
                 text = f"{format_ranges([(start, stop)])}: no record tells what became of them"
                 self.add("lost sequences", self.paths.root, text, seqs=[(start, stop)])
-
-
-def newly_lost(snapshot: Snapshot) -> SeqSet:
-    """The sequences whose loss nobody has recorded. What is above the snapshot's HEAD came while it was made."""
-    found = SeqSet()
-    committed = snapshot.head.committed_seq if snapshot.head is not None else SEQ_STOP
-    for finding in snapshot.report.findings:
-        for start, stop in finding.seqs if finding.kind == "lost sequences" else ():
-            if start <= committed:
-                found.add_range(start, min(stop - 1, committed))
-    return found
-
-
-class Neighbours:
-    """The records of a block by offset: which sequences a damaged place between them may have held."""
-
-    def __init__(self, header: BlockHeader, data: bytes, scan: BlockScan) -> None:
-        rows = [(offset, seq, seq + 1) for offset, _size, seq, _time, _flags in scan.messages()]
-        for offset, _size in scan.control_spans():
-            record = decode(data, offset, base_seq=header.base_seq, base_time=header.base_time, salt=header.salt)
-            seq = record["seq"]  # of a skip the first it covers, of the others the next to be given out
-            rows.append((offset, seq, seq + (record["value"] if record["kind"] == SKIP else 0)))
-        self.rows = sorted(rows)
-        self.first_seq = header.first_seq
-
-    def between(self, start: int, stop: int) -> tuple[int, int | None]:
-        """The lowest sequence that bytes [start, stop) may have held, and the one past the highest: None at the end."""
-        at = bisect_left(self.rows, (start,))
-        low = self.rows[at - 1][2] if at else self.first_seq
-        at = bisect_left(self.rows, (stop,))
-        return low, self.rows[at][1] if at < len(self.rows) else None

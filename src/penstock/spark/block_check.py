@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from mmap import MADV_HUGEPAGE, MAP_ANONYMOUS, MAP_PRIVATE, mmap
@@ -17,9 +16,9 @@ from penstock.errors import CorruptBlock, NewerFormat
 from penstock.kernel.block_scan import BlockScan, scan_block
 from penstock.kernel.constants import HEADER_SIZE, HEADER_STRIDE, KINDS, RECORDS_START
 from penstock.kernel.disk import Disk
-from penstock.kernel.record import decode
 from penstock.kernel.seq_set import SeqSet
 from penstock.store.layout import BlockHeader, decode_front, decode_header
+from penstock.store.neighbours import Neighbours
 from penstock.store.snapshot import Snapshot
 from penstock.store.summary import Summary, decode_summary
 
@@ -89,15 +88,8 @@ class IndexOfLoss:
 
     def newly_lost(self) -> SeqSet:
         """Lost sequences that nobody has written down; what is above HEAD came while the index was read."""
-        found, snapshot = SeqSet(), self.snapshot()
-        if snapshot is None:
-            return found
-        committed = snapshot.head.committed_seq if snapshot.head is not None else SEQ_STOP
-        for finding in snapshot.report.findings:
-            for start, stop in finding.seqs if finding.kind == "lost sequences" else ():
-                if start <= committed:
-                    found.add_range(start, min(stop - 1, committed))
-        return found
+        snapshot = self.snapshot()
+        return SeqSet() if snapshot is None else snapshot.unrecorded_losses()
 
     def lost_between(self, start: int, stop: int) -> SeqSet:
         """Those of `newly_lost` in [start, stop)."""
@@ -307,26 +299,6 @@ class BlockChecker:
 def _told(summary: Summary) -> tuple[int, int]:
     """What a summary says of its block's records."""
     return summary.count, summary.last_checksum
-
-
-class Neighbours:
-    """The records of a block by offset: which sequences a damaged place between them may have held."""
-
-    def __init__(self, header: BlockHeader, data: memoryview, scan: BlockScan) -> None:
-        rows = [(offset, seq, seq + 1) for offset, _size, seq, _time, _flags in scan.messages()]
-        for offset, _size in scan.control_spans():
-            record = decode(data, offset, base_seq=header.base_seq, base_time=header.base_time, salt=header.salt)
-            seq = record["seq"]  # of a skip the first it covers, of the others the next to be given out
-            rows.append((offset, seq, seq + (record["value"] if record["kind"] == SKIP else 0)))
-        self.rows = sorted(rows)
-        self.first_seq = header.first_seq
-
-    def between(self, start: int, stop: int) -> tuple[int, int | None]:
-        """The lowest sequence that bytes [start, stop) may have held, and the one past the highest: None at the end."""
-        at = bisect_left(self.rows, (start,))
-        low = self.rows[at - 1][2] if at else self.first_seq
-        at = bisect_left(self.rows, (stop,))
-        return low, self.rows[at][1] if at < len(self.rows) else None
 
 
 __all__ = ["BlockChecker", "BlockRun", "Checked", "IndexOfLoss", "Problem"]

@@ -21,7 +21,7 @@ from penstock.kernel.disk import Disk
 from penstock.kernel.seq_set import SeqSet
 from penstock.spark.block_check import PAUSE_S, TRIES, BlockChecker, BlockRun, Checked, IndexOfLoss, Problem, Range
 from penstock.spark.jobs import OnProgress, cores_of, job_frame, small_frame, watched
-from penstock.store.adoption import read_checked
+from penstock.store.checked_file import read_checked
 from penstock.store.checkpoint import Checkpoint, decode_checkpoint
 from penstock.store.head import decode_head
 from penstock.store.identity import Identity, decode_identity, read_identity

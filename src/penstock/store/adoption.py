@@ -10,7 +10,6 @@ reader.
 from __future__ import annotations
 
 import errno
-import json
 import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -22,8 +21,8 @@ from penstock.kernel.batch import Batch
 from penstock.kernel.block_scan import BlockScan, scan_block
 from penstock.kernel.constants import RECORDS_START
 from penstock.kernel.disk import Disk
-from penstock.kernel.xxh64 import xxh64_of
 from penstock.store.base import Store
+from penstock.store.checked_file import read_checked, write_checked
 from penstock.store.layout import BlockHeader, StreamPaths, decode_front, parse_block_name
 from penstock.store.recovery import SKIP, BlockOnDisk, Recovery, apply_controls, decode_controls, read_marks
 from penstock.store.report import Report
@@ -114,23 +113,6 @@ def subject_counts(blocks: Sequence[StagedBlock]) -> dict[bytes, int]:
 
 
 # ADOPT and BATCHES: what is being adopted, and the last batch of each query.
-
-
-def write_checked(disk: Disk, path: str, value: Any) -> None:
-    """A small file, whole or not at all: one line of JSON and one with its checksum."""
-    body = json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
-    disk.write_file(path, body + b"\n%016x\n" % xxh64_of(body))
-
-
-def read_checked(disk: Disk, path: str) -> Any:
-    """What `write_checked` wrote; None when there is no such file."""
-    try:
-        lines = disk.read_file(path).split(b"\n")
-    except FileNotFoundError:
-        return None
-    if len(lines) != 3 or b"%016x" % xxh64_of(lines[0]) != lines[1]:
-        raise CorruptBlock(path, 0, "the checksum differs")
-    return json.loads(lines[0])
 
 
 def read_batches(disk: Disk, paths: StreamPaths) -> dict[str, dict[str, int]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from penstock.errors import CorruptBlock
 from penstock.kernel.disk import Disk
 from penstock.kernel.seq_set import SeqSet
-from penstock.store.adoption import read_checked, write_checked
+from penstock.store.checked_file import read_checked, write_checked
 from penstock.store.layout import StreamPaths
 
 BY_USER = ("user", "purge", "rollup", "erase")

@@ -20,6 +20,7 @@ from penstock.kernel.index import Index
 from penstock.kernel.log import Log
 from penstock.kernel.message import Message
 from penstock.kernel.reader import Query, Reader
+from penstock.kernel.seq_set import SeqSet
 from penstock.store.base import EVERYTHING, NEVER, Store
 from penstock.store.head import Head, decode_head
 from penstock.store.layout import BlockHeader, StreamPaths, boot_id
@@ -116,6 +117,15 @@ class Snapshot(Store):
 
     def _recover(self, limit: tuple[int, int] | None, head: Head | None) -> tuple[Report, Recovered]:
         return recover(self.disk, self.paths, self.stream_id, self._begin, limit, head=head)
+
+    def unrecorded_losses(self) -> SeqSet:
+        """The sequences whose loss nobody has written down. What is above HEAD came while the files were read."""
+        found = SeqSet()
+        committed = self.head.committed_seq if self.head is not None else NEVER
+        for first, last in self.newly_lost.ranges():
+            if first <= committed:
+                found.add_range(first, min(last, committed))
+        return found
 
     def refresh(self) -> bool:
         """Go on to what is committed now; True when there is anything new."""
