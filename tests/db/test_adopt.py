@@ -16,7 +16,9 @@ from penstock.db.adopt import adopt, root_of
 from penstock.db.stage import Stage, StagedMessageRefused, discard_job
 from penstock.errors import CorruptBlock, MaxMsgsExceeded, StoreError
 from penstock.kernel.batch import Batch
+from penstock.kernel.disk import Disk
 from penstock.store.adoption import BadStage, read_batches
+from penstock.store.checked_file import write_checked
 from penstock.testing import FakeClock
 
 LARGE = 4000  # bytes of a payload: a few of them fill a block of the streams here
@@ -247,3 +249,30 @@ def test_a_staged_record_that_does_not_hold_fails_its_batch_and_nothing_else(roo
     discard_job(root_of(root, "S"), "job")
     assert [seq for seq, *_ in contents(root)] == [1, 2]
     assert adopt(root, "S", "job", [stage(root, "t1", many(0, count))]).last_seq == count + 2
+
+
+@pytest.mark.parametrize("mode", ["append", "blocks"])
+@pytest.mark.parametrize("damage", ["plan", "record", "gone"])
+def test_an_unfinished_batch_that_is_damaged_does_not_keep_the_store_shut(root: Path, mode: str, damage: str) -> None:
+    """The process died with the batch decided, and then a bit flipped, or a file went."""
+    make(root)
+    stage(root, "t0", many(0, 5))
+    stream_root = Path(root_of(root, "S"))
+    (block,) = stream_root.rglob("staging/**/*.blk")
+    name = str(block.relative_to(stream_root))
+    plan: dict[str, Any] = {"query": "q", "batch": 0, "first_seq": 2, "has_times": False, "mode": mode}
+    plan |= {"count": 5, "blocks": [name]} if mode == "append" else {"moves": [[name, 2, 100]], "last_seq": 6}
+    write_checked(Disk(), str(stream_root / "ADOPT"), plan)
+    if damage == "gone":
+        block.unlink()
+    else:
+        path = block if damage == "record" else stream_root / "ADOPT"
+        data = bytearray(path.read_bytes())
+        data[-100 if damage == "record" else 10] ^= 1
+        path.write_bytes(data)
+    with penstock.open(root) as db:
+        stream = db.get_stream("S")
+        assert stream.findings
+        assert stream.get(1).data == b"before"
+        assert stream.publish("a.x", b"goes on").seq
+    assert not (stream_root / "ADOPT").exists()

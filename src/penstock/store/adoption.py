@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -332,8 +332,10 @@ class Adoption:
         return marks
 
     def _staged(self, path: str) -> StagedBlock:
-        found = [one for one in staged_blocks(self.disk, os.path.dirname(os.path.dirname(path)), self.store.stream_id)]
-        return next(one for one in found if one.path == path)
+        for block in staged_blocks(self.disk, os.path.dirname(os.path.dirname(path)), self.store.stream_id):
+            if block.path == path:
+                return block
+        raise BadStage(f"{path} is gone: it was to be adopted")
 
     # The plan.
 
@@ -374,24 +376,30 @@ class Adoption:
         """The blocks of an adoption that was cut short go where they belong, before anybody looks at the files."""
         try:
             plan = read_checked(self.disk, self.paths.adopt)
+            if plan is not None and plan["mode"] == "blocks":
+                self.move(plan)
         except CorruptBlock as damage:
-            # Nobody was told that the batch is in: its query will bring it again.
-            self.store._set_aside(self.paths.adopt)
-            self.store.report.add("set aside", self.paths.adopt, f"{damage}: an unfinished batch is left out")
-            return
-        if plan is not None and plan["mode"] == "blocks":
-            self.move(plan)
+            self._give_up(damage)
 
     def after_open(self) -> None:
         """The rest of it: the messages that were to be appended, and its note."""
         plan = read_checked(self.disk, self.paths.adopt)
         if plan is None:
             return
-        if plan["mode"] == "append":
-            marks = self._append(plan)
-            self.store.recovered_marks += marks
+        try:
+            if plan["mode"] == "append":
+                self.store.recovered_marks += self._append(plan)
+        except (BadStage, CorruptBlock) as damage:
+            self._give_up(damage)
+            return
         self._remember(plan)
         self._clear(plan)
+
+    def _give_up(self, damage: StoreError) -> None:
+        """The plan, or what it names, is damaged. Nobody was told that the batch is in: its query brings it again."""
+        if os.path.exists(self.paths.adopt):
+            self.store._set_aside(self.paths.adopt)
+        self.store.report.add("set aside", self.paths.adopt, f"{damage}: an unfinished batch is left out")
 
     def resume(self) -> None:
         """Finish what failed half way, in the same process; what was never decided is forgotten."""
@@ -441,14 +449,14 @@ class Adoption:
         return os.path.relpath(path, self.paths.root)
 
 
-def remove_tree(disk: Disk, folder: str, may_remove: Callable[[str], bool] = lambda name: True) -> None:
+def remove_tree(disk: Disk, folder: str) -> None:
     """Remove a folder of ours with all that is in it."""
     if not os.path.isdir(folder):
         return
     for entry in sorted(os.listdir(folder)):
         path = os.path.join(folder, entry)
         if os.path.isdir(path) and not os.path.islink(path):
-            remove_tree(disk, path, may_remove)
-        elif may_remove(entry):
+            remove_tree(disk, path)
+        else:
             disk.unlink(path)
     disk.rmdir(folder)
