@@ -13,7 +13,21 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "penstock"
 # From the top of the picture to the bottom; the shared nouns come first.
-LAYERS = ["shared", "kernel", "store", "scan", "stream", "db", "spark", "cli", "testing"]
+LAYERS = [
+    "shared",
+    "kernel",
+    "wire",
+    "store",
+    "scan",
+    "stream",
+    "db",
+    "broker",
+    "api",
+    "server",
+    "spark",
+    "cli",
+    "testing",
+]
 FACES = {"aio", "__init__", "__main__"}  # they may use everything below them
 TEST_ONLY = "penstock.kernel.reference"
 

@@ -1,0 +1,1 @@
+"""$JS.API requests and their JSON, one small module per noun."""

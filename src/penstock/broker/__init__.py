@@ -1,0 +1,1 @@
+"""Who hears a subject: accounts, subscriptions, streams that capture."""

@@ -1,0 +1,1 @@
+"""Sockets, TLS, auth, configuration, start and stop; wires the layers together."""

@@ -1,0 +1,1 @@
+"""Bytes ⇄ commands of the NATS protocol; knows no socket."""
