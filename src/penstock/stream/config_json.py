@@ -15,6 +15,7 @@ import msgspec
 
 from penstock.errors import InvalidJson, quote
 from penstock.stream.config import ENUMS, FIELD_TYPES, ConsumerLimits, Placement, StreamConfig
+from penstock.wire import go_json
 
 # The Go type of each field, as its decoder names it in errors.
 _INTEGERS = {
@@ -101,10 +102,7 @@ def decode_config(raw: bytes) -> StreamConfig:
 
 def encode_config(config: StreamConfig) -> bytes:
     """The JSON of `config` as nats-server writes it, escapes included."""
-    raw = msgspec.json.encode(to_dict(config))
-    for char in (b"<", b">", b"&"):
-        raw = raw.replace(char, b"\\u%04x" % ord(char))
-    return raw.replace("\u2028".encode(), b"\\u2028").replace("\u2029".encode(), b"\\u2029")
+    return go_json.encode(to_dict(config))
 
 
 def to_dict(config: StreamConfig) -> dict[str, Any]:
