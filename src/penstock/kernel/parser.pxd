@@ -9,10 +9,11 @@ cdef enum:
     OP_PING = 4
     OP_PONG = 5
     OP_CONNECT = 6                         # `text` is the JSON
-    OP_INFO = 7                            # a client may say INFO, +OK and -ERR; they are passed over
-    OP_OK = 8
-    OP_ERR = 9
+    OP_INFO = 7                            # a client may say INFO; `text` that is no JSON of an INFO closes, without a word
+    OP_OK = 8                              # passed over
+    OP_ERR = 9                             # closes, without a word
     OP_FAULT = 10                          # `fault` says which
+    OP_HMSG = 11                           # passed over, but answered +OK when verbose
 
 cdef enum:
     FAULT_PARSE = 1                        # -ERR 'Unknown Protocol Operation', close
@@ -42,6 +43,6 @@ cdef struct Command:
     Py_ssize_t wanted                      # OP_NONE: the size of the whole command once its line is known, else 0
 
 # Bytes taken (more than 0 for a whole command), 0 for OP_NONE and OP_FAULT. Reads nothing outside data[0:size].
-# `max_payload` below 0: no limit. A caller that is not yet connected passes headers_ok = True (the reference decides on CONNECT).
+# `max_payload` below 0: no limit. headers_ok: CONNECT said headers; before a CONNECT it is False, as in the reference.
 cdef Py_ssize_t parse_command(const uint8_t* data, Py_ssize_t size, Py_ssize_t max_control_line, Py_ssize_t max_payload,
                               bint headers_ok, Command* out) noexcept nogil
