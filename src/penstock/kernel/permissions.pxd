@@ -32,6 +32,11 @@ cdef class Permissions:
     cdef int64_t noted_since_prune
     cdef int64_t pruned_ns
 
+    cdef bint rules_allow_publish(self, const uint8_t* subject, Py_ssize_t size) noexcept
+    cdef bint denies(self, const uint8_t* subject, Py_ssize_t size, const uint8_t* queue, Py_ssize_t queue_size) noexcept
+    cdef bint take_reply(self, const uint8_t* subject, Py_ssize_t size, int64_t now_ns) noexcept
+    cdef int prune_replies(self, int64_t now_ns) except -1
+
     # `now_ns` is CLOCK_MONOTONIC everywhere. may_publish reads the clock itself, and only when a noted reply decides.
     cdef bint may_publish(self, const uint8_t* subject, Py_ssize_t size) noexcept
     cdef bint may_publish_at(self, const uint8_t* subject, Py_ssize_t size, int64_t now_ns) noexcept
