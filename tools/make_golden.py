@@ -89,7 +89,7 @@ def manifest(store: FileStore, clock: FakeClock) -> dict[str, Any]:
         "skipped": [list(one) for one in store.skips.ranges()],
         "subjects": {name: [one.messages, one.first_seq, one.last_seq] for name, one in store.subjects_state().items()},
         "expiries": sorted([*map(list, store.wheel.entries()), *([seq, NEVER] for seq in store.exempt)]),
-        "ids": [[seq, time, hashed.hex()] for seq, time, hashed in store.recent_ids(0)],
+        "ids": [[seq, time, hashed.hex()] for seq, time, hashed, _ in store.recent_marks(0) if hashed],
         "messages": [
             [m.seq, m.time_ns, m.subject, None if m.raw_headers is None else m.raw_headers.hex(), m.data.hex()]
             for m in store.read()

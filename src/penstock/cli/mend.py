@@ -28,6 +28,7 @@ from penstock.errors import PenstockError
 from penstock.kernel.block_scan import scan_block
 from penstock.kernel.constants import FLAGS, HEADER_STRIDE, REASONS, RECORDS_START
 from penstock.kernel.disk import Disk
+from penstock.kernel.marks import Marks
 from penstock.kernel.record import decode
 from penstock.kernel.subject import is_valid_subject
 from penstock.store.checkpoint import decode_checkpoint
@@ -337,7 +338,7 @@ class StreamRepair:
         for offset, _size, seq, time, flags in scan.messages():
             if flags & (FLAGS["ttl"] | FLAGS["msg_id"]) and not flags & FLAGS["erased"]:
                 marked.append((0, seq, time, flags, decode(data, offset, **base)["headers"] or b""))
-        store._write_summary(block["id"], controls, read_marks(marked), damage)
+        store._write_summary(block["id"], controls, Marks(read_marks(marked)), damage)
         self.step(store.paths.summary(header.block_id, header.generation), "the summary is written anew")
 
     # Configuration.

@@ -1,5 +1,5 @@
 # Messages on their way in: packed pointers and sizes over memory that the batch keeps alive.
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 cdef enum:
     STATUS_OK = 0
@@ -13,6 +13,7 @@ cdef enum:
     STATUS_NOT_SEQUENTIAL = 8
     STATUS_RECORD_TOO_LARGE = 9
     STATUS_JUDGED = 10
+    STATUS_DUPLICATE = 11                  # `seq` is that of the message which is there already
 
 cdef struct Incoming:
     const uint8_t* subject
@@ -25,8 +26,12 @@ cdef struct Incoming:
     uint8_t status
     bint has_rules                         # a header asks for a rule: the stream judges it alone
     bint is_rollup
+    uint16_t id_start                      # where in the headers a message id stands that is the only rule asked for …
+    uint16_t id_size                       # … 0: there is none
     uint64_t seq                           # 0: the next; then what it was given, 0 when refused
     int64_t time                           # 0: now
+
+cdef bint may_ask(Incoming* item) noexcept nogil
 
 cdef class Batch:
     cdef Incoming* items

@@ -9,7 +9,7 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int32_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memset
+from libc.string cimport memchr, memcmp, memset, strlen
 
 from penstock.kernel.block_scan cimport BlockScan, ScanRow
 from penstock.kernel.format cimport FLAG_HEADERS, FLAG_MSG_ID, FLAG_TTL
@@ -25,6 +25,23 @@ cdef extern from *:
 
 cdef extern from "string.h" nogil:
     void* memmem(const void* haystack, size_t size, const void* needle, size_t needle_size)
+
+
+cdef enum:
+    RULED_COUNT = 16
+    RULED_SIZE_MAX = 43
+    SIZE_SAFE = 16 * 1024 * 1024           # up to this no record is too large, whatever the subject
+
+cdef const char* RULED[RULED_COUNT]
+RULED[:] = [
+    b"Nats-Msg-Id", b"Nats-Expected-Last-Subject-Sequence", b"Nats-Expected-Last-Sequence", b"Nats-TTL", b"Nats-Rollup",
+    b"Nats-Expected-Stream", b"Nats-Expected-Last-Msg-Id", b"Nats-Expected-Last-Subject-Sequence-Subject",
+    b"Nats-Batch-Id", b"Nats-Incr", b"Nats-Request-Info", b"Nats-Schedule", b"Nats-Schedule-Next",
+    b"Nats-Schedule-Time-Zone", b"Nats-Scheduler", b"Nats-Stream-Source",
+]
+cdef Py_ssize_t RULED_SIZES[RULED_COUNT]
+for _n in range(RULED_COUNT):
+    RULED_SIZES[_n] = strlen(RULED[_n])
 
 
 cdef inline void _hint_item(PyObject* item) noexcept:
@@ -101,8 +118,7 @@ cdef class Batch:
                 self.keep.append(raw)
                 item.headers = <const uint8_t*>PyBytes_AS_STRING(raw)
                 item.headers_size = <uint32_t>PyBytes_GET_SIZE(raw)
-                # Every header that is a rule begins so.
-                if memmem(item.headers, item.headers_size, b"Nats-", 5) != NULL:
+                if may_ask(item):
                     item.has_rules = True
                     self.has_rules = True
         return 0
@@ -224,7 +240,7 @@ cdef class Batch:
                     header_bits is None or (header_bits[(bit + n) >> 3] >> ((bit + n) & 7)) & 1):
                 item.headers = &header_data[0] + header_at[n]
                 item.headers_size = header_at[n + 1] - header_at[n]
-                if memmem(item.headers, item.headers_size, b"Nats-", 5) != NULL:
+                if may_ask(item):
                     item.has_rules = True
                     batch.has_rules = True
             if time_at is not None:
@@ -258,7 +274,7 @@ cdef class Batch:
         self.items[n].is_rollup = is_rollup
 
     def seq(self, Py_ssize_t n):
-        """What message n was given, 0 when it was refused."""
+        """What message n was given; 0 when it was refused, of a duplicate the sequence of the first."""
         return self.items[n].seq
 
     def status(self, Py_ssize_t n):
@@ -272,16 +288,119 @@ cdef class Batch:
         self.items[n].status = STATUS_JUDGED
         self.items[n].seq = 0
 
+    def mark_duplicate(self, Py_ssize_t n, uint64_t seq):
+        """Message n is not stored: it is there already, under `seq`."""
+        self.items[n].status = STATUS_DUPLICATE
+        self.items[n].seq = seq
+
     def refused(self, Py_ssize_t start, Py_ssize_t stop):
-        """(index, status) of the refused ones in [start, stop)."""
+        """(index, status) of the refused ones in [start, stop); duplicates are not refused."""
         cdef Py_ssize_t n
-        return [(n, self.items[n].status) for n in range(start, stop) if self.items[n].status]
+        return [(n, self.items[n].status) for n in range(start, stop)
+                if self.items[n].status and self.items[n].status != STATUS_DUPLICATE]
+
+    def duplicates(self, Py_ssize_t start, Py_ssize_t stop):
+        """{index: sequence} of the duplicates in [start, stop)."""
+        cdef Py_ssize_t n
+        return {n: self.items[n].seq for n in range(start, stop) if self.items[n].status == STATUS_DUPLICATE}
+
+    def sift_rules(self, int64_t max_msg_size):
+        """Whether some message must be judged alone, after all those are let pass that ask for a message id at most.
+
+        A size that may break a rule is left to be judged alone: there the order of the rules stands.
+        """
+        cdef Py_ssize_t n
+        cdef Incoming* item
+        cdef bint is_left = False
+        for n in range(self.count):
+            item = &self.items[n]
+            if not item.has_rules:
+                continue
+            if (item.headers_size > 65535 or item.payload_size > SIZE_SAFE or has_status(item)
+                    or (0 <= max_msg_size < <int64_t>item.headers_size + item.payload_size)
+                    or not asks_id_at_most(item)):
+                is_left = True
+                continue
+            item.has_rules = False
+            item.flags = FLAG_MSG_ID if item.id_size else 0
+            item.is_rollup = False
+        self.has_rules = is_left
+        return is_left
+
+    def msg_id_before(self, Py_ssize_t start, Py_ssize_t stop):
+        """The id of the last message in [start, stop) that was stored, after `sift_rules`; b"" where it had none."""
+        cdef Incoming* item
+        while stop > start:
+            stop -= 1
+            item = &self.items[stop]
+            if item.status == STATUS_OK:
+                return item.headers[item.id_start:item.id_start + item.id_size] if item.id_size else b""
+        return b""
 
     def next_rule(self, Py_ssize_t start):
         """The first message from `start` on that asks for a rule; `count` when none does."""
         while start < self.count and not self.items[start].has_rules:
             start += 1
         return start
+
+
+cdef bint may_ask(Incoming* item) noexcept nogil:
+    """May the headers ask for a rule? Every header that is one begins so; a status has to go."""
+    return memmem(item.headers, item.headers_size, b"Nats-", 5) != NULL or has_status(item)
+
+
+cdef bint has_status(Incoming* item) noexcept nogil:
+    """Does the first line say more than the version? A stream does not keep that."""
+    cdef const uint8_t* end
+    if item.headers_size < 8 or memcmp(item.headers, b"NATS/1.0", 8) != 0:
+        return False
+    end = <const uint8_t*>memchr(item.headers, c"\r", item.headers_size)
+    return end != NULL and end > item.headers + 8
+
+
+cdef bint asks_id_at_most(Incoming* item) noexcept nogil:
+    """Do the headers ask for no other rule than a message id? Then `id_start` and `id_size` tell it. As rules._asked."""
+    cdef const uint8_t* stop = item.headers + item.headers_size
+    cdef const uint8_t* at = item.headers
+    cdef const uint8_t* colon
+    cdef const uint8_t* end
+    cdef bint is_found = False
+    item.id_start = item.id_size = 0
+    while True:
+        at = <const uint8_t*>memmem(at, stop - at, b"\r\nNats-", 7)
+        if at == NULL:
+            return True
+        at += 2
+        colon = <const uint8_t*>memchr(at, c":", min(stop - at, RULED_SIZE_MAX + 1))
+        if colon == NULL or not is_ruled(at, colon - at):
+            continue
+        if colon - at != 11 or memcmp(at, b"Nats-Msg-Id", 11) != 0:
+            return False
+        if is_found:
+            continue                       # the first one counts
+        is_found = True
+        colon += 1
+        end = <const uint8_t*>memmem(colon, stop - colon, b"\r\n", 2)
+        if end == NULL:
+            end = stop
+        while colon < end and colon[0] == c" ":
+            colon += 1
+        item.id_start = <uint16_t>(colon - item.headers)
+        item.id_size = <uint16_t>(end - colon)
+
+
+cdef bint is_ruled(const uint8_t* key, Py_ssize_t size) noexcept nogil:
+    """Is this a header that a rule reads?"""
+    cdef Py_ssize_t n
+    for n in range(RULED_COUNT):
+        if RULED_SIZES[n] == size and memcmp(RULED[n], key, size) == 0:
+            return True
+    return False
+
+
+def ruled_headers():
+    """The headers that a rule reads."""
+    return frozenset([<bytes>RULED[n] for n in range(RULED_COUNT)])
 
 
 cdef int _check_offsets(const int32_t[::1] offsets, Py_ssize_t count, Py_ssize_t size, str what) except -1:

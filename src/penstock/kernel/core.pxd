@@ -2,8 +2,10 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from penstock.kernel.batch cimport Batch, Incoming
+from penstock.kernel.dedupe cimport DedupeWindow
 from penstock.kernel.index cimport Block, Index, Matcher
 from penstock.kernel.log cimport BlockFile, Committer, Log
+from penstock.kernel.marks cimport Marks
 from penstock.kernel.message cimport Message
 from penstock.kernel.record cimport Record
 
@@ -39,6 +41,8 @@ cdef class Core:
     cdef int check(self) except -1
     cdef void fetch_ahead(self, Batch batch, Py_ssize_t start, Py_ssize_t n, Py_ssize_t stop) noexcept
     cdef uint32_t look_up(self, Incoming* item, Py_ssize_t n) noexcept
+    cdef int store_new(self, Incoming* item, Py_ssize_t n, int64_t now, int64_t clock, DedupeWindow ids,
+                       Marks marks) except -1
     cdef int store_one(self, Incoming* item, Py_ssize_t n, int64_t now) except -1
     cdef uint8_t* room(self, uint64_t seq, int64_t time, uint64_t size) except NULL
     cdef int roll(self, uint64_t first_seq, int64_t time, uint64_t size) except -1

@@ -1,8 +1,10 @@
 from collections.abc import Iterable, Sequence
 
 from penstock.kernel.batch import Batch
+from penstock.kernel.dedupe import DedupeWindow
 from penstock.kernel.index import Index
 from penstock.kernel.log import Log
+from penstock.kernel.marks import Marks
 from penstock.kernel.message import Message
 
 EOF: int
@@ -45,7 +47,15 @@ class Core:
         discard_new: bool,
         discard_new_per_subject: bool,
     ) -> None: ...
-    def append(self, batch: Batch, start: int, stop: int, now: int) -> int: ...
+    def append(
+        self,
+        batch: Batch,
+        start: int,
+        stop: int,
+        now: int,
+        ids: DedupeWindow | None = None,
+        marks: Marks | None = None,
+    ) -> int: ...
     def seal_active(self) -> None: ...
     def log_ranges(self, ranges: Iterable[tuple[int, int]], reason: int, now: int) -> None: ...
     def log_floor(self, floor: int, reason: int, now: int) -> None: ...

@@ -10,7 +10,7 @@ from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.string cimport memcpy, memset
 
 from penstock.kernel.batch cimport (
-    STATUS_BAD_SUBJECT, STATUS_HEADERS_TOO_LARGE, STATUS_MAX_BYTES, STATUS_MAX_MSGS, STATUS_MAX_MSGS_PER_SUBJECT,
+    STATUS_BAD_SUBJECT, STATUS_DUPLICATE, STATUS_HEADERS_TOO_LARGE, STATUS_MAX_BYTES, STATUS_MAX_MSGS, STATUS_MAX_MSGS_PER_SUBJECT,
     STATUS_NO_MATCH, STATUS_NOT_SEQUENTIAL, STATUS_OK, STATUS_RECORD_TOO_LARGE, STATUS_TOO_LARGE,
 )
 from penstock.kernel.format cimport (
@@ -21,6 +21,7 @@ from penstock.kernel.index cimport (
     SECTION_OFFSETS, SECTION_SEQS, SECTION_SIZES, SECTION_SUBJECTS, Change,
 )
 from penstock.kernel.log cimport DURABLE_DISK, DURABLE_LAZY, DURABLE_MEMORY, DURABLE_OS, free_block_file
+from penstock.kernel.marks cimport Mark
 from penstock.kernel.message cimport make_message
 from penstock.kernel.record cimport (
     RECORD_TORN, control_write, message_size, message_write, record_decode, reference_size,
@@ -111,9 +112,14 @@ cdef class Core:
 
     # Appending.
 
-    def append(self, Batch batch not None, Py_ssize_t start, Py_ssize_t stop, int64_t now):
-        """Append batch[start:stop]; each gets its sequence or its status. How many were taken. Commit comes after."""
+    def append(self, Batch batch not None, Py_ssize_t start, Py_ssize_t stop, int64_t now, DedupeWindow ids=None,
+               Marks marks=None):
+        """Append batch[start:stop]; each gets its sequence or its status. How many were taken. Commit comes after.
+
+        Messages whose id the batch has found (`sift_rules`) are looked up in `ids`, and noted there and in `marks`.
+        """
         cdef Py_ssize_t n
+        cdef int64_t clock = now
         cdef Py_ssize_t taken = 0
         cdef bint is_wide = self.index.tree.count > WIDE
         self.check()
@@ -129,7 +135,9 @@ cdef class Core:
                     self.fetch_ahead(batch, start, n, stop)
                 if n + 2 < stop:
                     fetch_payload(&batch.items[n + 2])
-                if self.store_one(&batch.items[n], n, now) == STATUS_OK:
+                if ids is not None and batch.items[n].id_size:
+                    taken += self.store_new(&batch.items[n], n, now, clock, ids, marks)
+                elif self.store_one(&batch.items[n], n, now) == STATUS_OK:
                     taken += 1
             if start == stop:
                 self.enforce()             # the limits themselves have changed
@@ -187,6 +195,30 @@ cdef class Core:
             ahead.subject = NULL
             return self.index.tree.find_hashed(item.subject, item.subject_size, ahead.hash)
         return self.index.tree.find(item.subject, item.subject_size)
+
+    cdef int store_new(self, Incoming* item, Py_ssize_t n, int64_t now, int64_t clock, DedupeWindow ids,
+                       Marks marks) except -1:
+        """Append a message with an id unless that is known; 1 when it was taken."""
+        cdef const uint8_t* msg_id = item.headers + item.id_start
+        cdef uint64_t low = xxh64(msg_id, item.id_size, 0), high = xxh64(msg_id, item.id_size, 1)
+        cdef uint64_t known = ids.known(low, high, clock)
+        cdef Mark* mark
+        if known:
+            item.status = STATUS_DUPLICATE
+            item.seq = known
+            return 0
+        if self.store_one(item, n, now) != STATUS_OK:
+            return 0
+        ids.note(low, high, item.seq, self.last_time)
+        if marks is not None:
+            mark = marks.add()
+            mark.seq = item.seq
+            mark.time = self.last_time
+            mark.low = low
+            mark.high = high
+            mark.expiry = 0
+            mark.has_id = True
+        return 1
 
     cdef int store_one(self, Incoming* item, Py_ssize_t n, int64_t now) except -1:
         """Append one message, the n-th of its batch: its status."""

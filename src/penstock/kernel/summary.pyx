@@ -56,7 +56,7 @@ def fill_from_scan(Index index, block_id, BlockScan scan not None, const unsigne
                    uint32_t origin=0):
     """Give a block the rows that a scan found in `data`, which stands at byte `origin` of the block.
 
-    Returns [(row, seq, time, flags, headers)] of those with a TTL or an id, and [sequences] of the erased ones.
+    Returns [sequences] of the erased ones.
     """
     cdef Block* block = _block(index, block_id)
     cdef Py_ssize_t n
@@ -71,7 +71,7 @@ def fill_from_scan(Index index, block_id, BlockScan scan not None, const unsigne
         if row.flags & FLAG_ERASED:
             erased.append(row.seq)         # it speaks for itself: gone also when its erase record is lost
     block.last_checksum = scan.last_checksum
-    return marked_rows(scan, data), erased
+    return erased
 
 
 def marked_rows(BlockScan scan not None, const unsigned char[::1] data not None):
@@ -220,11 +220,6 @@ def count_rest(Index index, block_id, uint32_t counted, const unsigned char[::1]
 def seq_at(Index index, block_id, uint32_t row):
     """The sequence of a block's row."""
     return index.seq_of(_block(index, block_id), row)
-
-
-def row_at(Index index, block_id, uint64_t seq):
-    """The row of a sequence in a block, -1 when it has none."""
-    return index.row_of(_block(index, block_id), seq)
 
 
 def block_ends(Index index):

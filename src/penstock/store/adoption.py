@@ -21,6 +21,7 @@ from penstock.kernel.batch import Batch
 from penstock.kernel.block_scan import BlockScan, scan_block
 from penstock.kernel.constants import RECORDS_START
 from penstock.kernel.disk import Disk
+from penstock.kernel.marks import Marks
 from penstock.store.base import Store
 from penstock.store.checked_file import read_checked, write_checked
 from penstock.store.layout import BlockHeader, StreamPaths, decode_front, parse_block_name
@@ -253,7 +254,8 @@ class Adoption:
 
     def _take_in(self, plan: dict[str, Any]) -> list[Mark]:
         """Move the blocks and add them to the index."""
-        store, marks = self.store, []
+        store = self.store
+        marks: list[Mark] = []
         self.move(plan)
         reader = Recovery(self.disk, self.paths, store.stream_id, store.core, Report(), store.headers)
         for _name, block_id, size in plan["moves"]:
@@ -274,8 +276,8 @@ class Adoption:
             if block.scan.damage_count or block.scan.torn:
                 raise CorruptBlock(path, block.scan.stop, "a record of an adopted block does not hold")
             reader.place(block)
-            marked, _ = kernel.fill_from_scan(store.index, block_id, block.scan, block.data)
-            block.marks = read_marks(marked)
+            kernel.fill_from_scan(store.index, block_id, block.scan, block.data)
+            block.marks = Marks.of_scan(block.scan, block.data)
             kernel.count_rows(store.index, block_id, 0)
             apply_controls([block], store.skips, store.lost, store.index, 0)
             if block.scan.count:
@@ -388,7 +390,7 @@ class Adoption:
             return
         try:
             if plan["mode"] == "append":
-                self.store.recovered_marks += self._append(plan)
+                self.store.recovered_marks.extend(self._append(plan))
         except (BadStage, CorruptBlock) as damage:
             self._give_up(damage)
             return

@@ -24,7 +24,9 @@ from penstock.kernel import summary as kernel
 from penstock.kernel.batch import Batch
 from penstock.kernel.constants import REASONS
 from penstock.kernel.core import DELETED, EOF, Core
+from penstock.kernel.dedupe import DedupeWindow
 from penstock.kernel.index import Index
+from penstock.kernel.marks import Marks
 from penstock.kernel.message import Message
 from penstock.kernel.reader import Query, Reader
 from penstock.kernel.seq_set import SeqSet
@@ -63,6 +65,7 @@ class Store:
         self.wheel = TimingWheel()
         self.exempt = SeqSet()  # messages that never expire, also not by age
         self.next_due = 0
+        self.marks: Marks | None = None  # of the messages in the active block, where a summary will list them
         self.on_rollback: list[Callable[[int], None]] = []
         self.failures: list[tuple[int, int, StoreError]] = []
 
@@ -72,13 +75,13 @@ class Store:
 
     # In.
 
-    def append(self, batch: Batch, start: int = 0, stop: int | None = None) -> int:
+    def append(self, batch: Batch, start: int = 0, stop: int | None = None, ids: DedupeWindow | None = None) -> int:
         """Append batch[start:stop] without waiting; each message gets its sequence or its status. How many were
-        taken."""
+        taken. With `ids`, those whose id is known there are duplicates, and the others are noted in it."""
         now = self.clock.now_ns()
         if now >= self.next_due:
             self.expire(now)
-        return self.core.append(batch, start, batch.count if stop is None else stop, now)
+        return self.core.append(batch, start, batch.count if stop is None else stop, now, ids, self.marks)
 
     def commit(self) -> None:
         """Return when all that was appended is durable; raise, and forget it, when it cannot be."""

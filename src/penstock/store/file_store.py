@@ -24,6 +24,7 @@ from penstock.kernel.core import Core
 from penstock.kernel.disk import Disk
 from penstock.kernel.index import Index
 from penstock.kernel.log import Committer, Log
+from penstock.kernel.marks import Marks
 from penstock.kernel.reader import Query
 from penstock.kernel.seq_set import SeqSet
 from penstock.kernel.xxh64 import xxh64_of
@@ -34,7 +35,7 @@ from penstock.store.deletes_keeper import DeletesKeeper
 from penstock.store.kept_deletes import BY_USER
 from penstock.store.layout import BlockHeader, StreamPaths, boot_id
 from penstock.store.limits import Limits
-from penstock.store.recovery import Recovered, Recovery, marks_of, read_marks, recover, subtract
+from penstock.store.recovery import Recovered, Recovery, marks_of, recover, subtract
 from penstock.store.summary import CONTROLS, decode_summary, encode_summary, read_section
 
 DURABILITIES = ("disk", "os", "lazy")
@@ -42,7 +43,6 @@ SUBJECT_WEIGHT = 45  # bytes of a subject in a checkpoint, about
 CHECKPOINT_WEIGHTS = 4  # times its own size in summaries are written between two checkpoints
 CHECKPOINT_AFTER = 16 << 20  # bytes of summaries: a second of an open without one reads a gigabyte of them
 MAX_MSGS_PER_SUBJECT = REASONS.index("max_msgs_per_subject")
-Mark = tuple[int, int, bytes | None, int]  # seq, time, hash of the message id, expiry
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class FileStore(Store):
         self.filters: dict[int, bytes] = {
             block.header.block_id: block.subject_filter for block in found.blocks if block.subject_filter
         }
-        self.marks: list[Mark] = []
+        self.marks = Marks()
         self.unerased: set[int] = set()  # deleted by an erase that has not overwritten their bytes yet
         self.retiring: list[tuple[int, list[int]]] = []
         self.unlinking: list[str] = []  # files of removed blocks, in the order in which they must go
@@ -187,7 +187,12 @@ class FileStore(Store):
                 self.exempt.add(seq)
             elif seq >= self.index.first_seq:
                 self.wheel.add(seq, expiry)
-        self.recovered_marks = [mark for block in found.blocks for mark in block.marks]
+        self.recovered_marks = Marks()
+        self.recovered_blocks: set[int] = set()  # whose marks those are
+        for block in found.blocks:
+            if len(block.marks):
+                self.recovered_marks.extend(block.marks)
+                self.recovered_blocks.add(block.header.block_id)
         self.configure(limits)
         self.core.log.attach()
         if not is_clean and cut is None:
@@ -247,7 +252,7 @@ class FileStore(Store):
         if is_clean and not torn and last.size < RECORDS_START + self.limits.block_size:
             capacity = RECORDS_START + max(self.limits.block_size, last.size) + 131072
             kernel.continue_block(self.core, last.data[: last.size], capacity, last.scan.control_spans())
-            self.marks = list(last.marks)
+            self.marks = last.marks
         else:
             for path in [block.path for block in found.blocks if not block.is_synced]:
                 fd = self.disk.open(path, "w")
@@ -299,27 +304,25 @@ class FileStore(Store):
         """The active block is full: write its summary and give back what memory can be spared."""
         image = memoryview(kernel.image_of(self.core, block_id) or b"")
         controls = b"".join(bytes(image[at : at + size]) for at, size in spans)
+        assert self.marks is not None
         try:
             self._write_summary(block_id, controls, self.marks, [])
         except OSError as error:
             # It is only a convenience: the next open makes it. The records themselves are committed elsewhere.
             self.report.add("rebuilt", self.paths.summary(block_id), f"the summary was not written: {error}")
-        self.marks = []
+        self._renew_marks()
         forget_block_memory(self.core)
 
-    def _write_summary(self, block_id: int, controls: bytes, marks: list[Mark], damage: list[tuple[int, int]]) -> None:
+    def _renew_marks(self) -> None:
+        """In place: an append under way notes the next ones here."""
+        assert self.marks is not None
+        self.marks.clear()
+
+    def _write_summary(self, block_id: int, controls: bytes, marks: Marks, damage: list[tuple[int, int]]) -> None:
         index = self.index
         facts = self.query.block(block_id)
         names, subject_filter = kernel.names_of(index, block_id)
-        ids, expiries = [], []
-        for seq, time, hashed, expiry in marks:
-            row = kernel.row_at(index, block_id, seq)
-            if row < 0:
-                continue
-            if hashed is not None:
-                ids.append((row, time, hashed))
-            if expiry:
-                expiries.append((row, expiry))
+        ids, expiries = marks.sections(index, block_id)
         data = encode_summary(
             self.headers[block_id],
             facts,
@@ -393,20 +396,21 @@ class FileStore(Store):
 
     def note_mark(self, seq: int, time: int, id_hash: bytes | None, expiry: int) -> None:
         super().note_mark(seq, time, id_hash, expiry)
-        mark = (seq, time, id_hash, expiry)
         block_id = kernel.sealed_block_of(self.core, seq)
         if block_id:
-            self._mark_summary(block_id, mark)
+            self._mark_summary(block_id, (seq, time, id_hash, expiry))
         else:
-            self.marks.append(mark)
+            assert self.marks is not None
+            self.marks.append(seq, time, id_hash, expiry)
 
-    def _mark_summary(self, block_id: int, mark: Mark) -> None:
+    def _mark_summary(self, block_id: int, mark: tuple[int, int, bytes | None, int]) -> None:
         """Its block was sealed in the same batch: its summary gets the mark after all."""
         path = self.paths.summary(block_id, self.headers[block_id].generation)
         summary = decode_summary(self.disk.read_file(path), path) if os.path.exists(path) else None
         if summary is not None:  # without one the next open reads the block itself
             marks = marks_of(self.index, summary)
-            self._write_summary(block_id, bytes(summary.section(CONTROLS)), [*marks, mark], summary.damage)
+            marks.append(*mark)
+            self._write_summary(block_id, bytes(summary.section(CONTROLS)), marks, summary.damage)
 
     def commit_failed(self, position: int) -> None:
         """A commit did not succeed: roll back, and tell those whose messages were in it."""
@@ -437,7 +441,7 @@ class FileStore(Store):
         self.keeper.rolled_back()
         self.uncut += [(os.fsdecode(path), 0) for path, is_created in gone if is_created]
         self.uncut += [(self.block_path(block_id), size) for block_id, size, is_created in kept if is_created]
-        self.marks = []
+        self._renew_marks()
         self._try(self._cut_back)
         for callback in self.on_rollback:
             callback(seq)
@@ -883,25 +887,26 @@ class FileStore(Store):
         """Begin anew: nothing stored, the next sequence is 1."""
         self.truncate(0)
 
-    def recent_ids(self, since_ns: int) -> list[tuple[int, int, bytes]]:
-        """(seq, time, hash) of the message ids stored since a time, for the dedupe window."""
-        found = {
-            seq: (time, hashed)
-            for seq, time, hashed, _ in self.recovered_marks
-            if hashed is not None and time >= since_ns
-        }
+    def recent_marks(self, since_ns: int) -> Marks:
+        """The marks of the blocks that hold messages stored since a time, in rising sequences: for the dedupe window
+        of a stream that was just opened."""
+        recent = []
         for block in reversed(self.query.blocks()):
             if not block["rows"] or not block["is_sealed"]:
                 continue
             if block["time_max"] < since_ns:
                 break
-            for seq, time, hashed, _ in self._marks_in(block["id"]):
-                if hashed is not None and time >= since_ns:
-                    found[seq] = (time, hashed)
-        self.recovered_marks = []
-        return [(seq, *found[seq]) for seq in sorted(found)]
+            if block["id"] not in self.recovered_blocks:
+                recent.append(block["id"])
+        found = Marks()
+        for block_id in reversed(recent):
+            found.extend(self._marks_in(block_id))
+        found.extend(self.recovered_marks)
+        found.put_in_order()
+        self.recovered_marks, self.recovered_blocks = Marks(), set()
+        return found
 
-    def _marks_in(self, block_id: int) -> list[Mark]:
+    def _marks_in(self, block_id: int) -> Marks:
         """The message ids and expiries of a sealed block: from its summary, else from its records."""
         header = self.headers[block_id]
         path = self.paths.summary(block_id, header.generation)
@@ -918,7 +923,7 @@ class FileStore(Store):
             salt=header.salt,
             seq_min=header.first_seq,
         )
-        return read_marks(kernel.marked_rows(scan, data))
+        return Marks.of_scan(scan, data)
 
 
 def _last_seq(block: dict[str, int]) -> int:

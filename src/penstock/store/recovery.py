@@ -22,6 +22,7 @@ from penstock.kernel.constants import FLAGS, KINDS, REASONS, RECORDS_START
 from penstock.kernel.core import Core
 from penstock.kernel.disk import Disk
 from penstock.kernel.index import Index
+from penstock.kernel.marks import Marks
 from penstock.kernel.record import decode
 from penstock.kernel.seq_set import SeqSet
 from penstock.kernel.xxh64 import hash_id
@@ -29,7 +30,7 @@ from penstock.store.checkpoint import Checkpoint, decode_checkpoint
 from penstock.store.head import Head, decode_head
 from penstock.store.layout import BlockHeader, StreamPaths, boot_id, decode_front, parse_block_name
 from penstock.store.report import Report, format_ranges
-from penstock.store.summary import CONTROLS, FILTER, NAMES, Summary, decode_summary
+from penstock.store.summary import CONTROLS, EXPIRIES, FILTER, IDS, NAMES, Summary, decode_summary
 from penstock.ttl import TTL_NEVER, parse_ttl
 
 SKIP, DELETE, ERASE, FLOOR = (KINDS.index(kind) for kind in ("skip", "delete", "erase", "floor"))
@@ -55,7 +56,7 @@ class BlockOnDisk:
     erased: list[int] = field(default_factory=list)
     is_suspect: bool = False  # both headers are gone: nothing is believed of it that was not read
     is_synced: bool = False  # for certain: all of it was on disk when its writer went on
-    marks: list[tuple[int, int, bytes | None, int]] = field(default_factory=list)  # seq, time, id hash, expiry or 0
+    marks: Marks = field(default_factory=Marks)
 
     def controls_from(self, offset: int) -> bytes:
         """The control records at or after an offset, of a block that was scanned."""
@@ -402,8 +403,8 @@ class Recovery:
                 self.scan(block, stop_seq, limit[1] if limit is not None and block_id == limit[0] else None)
                 self.place(block)
                 assert block.scan is not None
-                marked, block.erased = kernel.fill_from_scan(index, block_id, block.scan, block.data)
-                block.marks = read_marks(marked)
+                block.erased = kernel.fill_from_scan(index, block_id, block.scan, block.data)
+                block.marks = Marks.of_scan(block.scan, block.data)
             if row is not None:
                 # Its rows up to the checkpoint are counted already, and what its records said is applied.
                 if block.scan is not None:
@@ -506,9 +507,8 @@ class Recovery:
         kernel.forget_changes(index)
         expiries = {seq: expiry for seq, expiry in checkpoint.expiries} if checkpoint else {}
         for block in blocks:
-            for seq, _time, _hash, expiry in block.marks:
-                if expiry:
-                    expiries[seq] = expiry
+            if block.marks.has_expiries():
+                expiries |= {seq: expiry for seq, _time, _hash, expiry in block.marks if expiry}
         times = [kernel_time for kernel_time in kernel.time_bounds(index) if kernel_time is not None]
         is_clean = self.is_stopped and not newly_lost and last_seq == data_last
         told = [one.epoch for one in (head, checkpoint, evidence) if one is not None]
@@ -621,15 +621,9 @@ def apply_controls(
     return floor, gone, erased
 
 
-def marks_of(index: Index, summary: Summary) -> list[tuple[int, int, bytes | None, int]]:
-    """(seq, time, id hash, expiry) of the messages that a summary lists for an id or a TTL."""
-    expiries = dict(summary.expiries)
-    hashes = {row: (time, hashed) for row, time, hashed in summary.ids}
-    found = []
-    for row in sorted(expiries.keys() | hashes.keys()):
-        time, hashed = hashes.get(row, (0, None))
-        found.append((kernel.seq_at(index, summary.header.block_id, row), time, hashed, expiries.get(row, 0)))
-    return found
+def marks_of(index: Index, summary: Summary) -> Marks:
+    """What a summary lists of the messages with an id or a TTL."""
+    return Marks.of_summary(index, summary.header.block_id, summary.section(IDS), summary.section(EXPIRIES))
 
 
 def subtract(span: tuple[int, int], sets: tuple[SeqSet, ...]) -> list[tuple[int, int]]:

@@ -222,7 +222,7 @@ class Snapshot(Store):
     def new_block(self, first_seq: int, time: int) -> tuple[int, bytes, bytes, int]:
         raise self._refuse()
 
-    def append(self, batch: object, start: int = 0, stop: int | None = None) -> int:
+    def append(self, batch: object, start: int = 0, stop: int | None = None, ids: object = None) -> int:
         raise self._refuse()
 
     def remove(self, seq: int, reason: int = 0) -> bool:

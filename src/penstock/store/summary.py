@@ -64,18 +64,18 @@ def encode_summary(
     rows: Sequence[bytes],
     names: bytes,
     controls: bytes,
-    ids: Sequence[tuple[int, int, bytes]],
-    expiries: Sequence[tuple[int, int]],
+    ids: bytes,
+    expiries: bytes,
     damage: Sequence[tuple[int, int]],
     subject_filter: bytes,
 ) -> bytes:
-    """The bytes of a summary; `facts` are the block's, as Query.blocks() tells them."""
+    """The bytes of a summary; `facts` are the block's, as Query.blocks() tells them, ids and expiries are packed."""
     sections = [
         *rows,
         names,
         controls,
-        b"".join(_ID.pack(*one) for one in ids),
-        b"".join(_EXPIRY.pack(*one) for one in expiries),
+        ids,
+        expiries,
         b"".join(_RANGE.pack(*one) for one in damage),
         subject_filter,
     ]

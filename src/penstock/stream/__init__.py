@@ -12,6 +12,7 @@ from penstock.duration import (
     parse_time,
 )
 from penstock.headers import Headers
+from penstock.kernel.dedupe import DedupeWindow
 from penstock.stream.config import (
     ConsumerLimits,
     Placement,
@@ -25,7 +26,6 @@ from penstock.stream.config import (
     validate,
 )
 from penstock.stream.config_json import decode_config, decode_request, encode_config, to_dict
-from penstock.stream.dedupe import DedupeWindow
 from penstock.stream.rules import PublishView, Verdict, judge
 
 __all__ = [

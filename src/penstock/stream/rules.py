@@ -35,6 +35,7 @@ from penstock.errors import (
     WrongLastSequence,
 )
 from penstock.headers import remove, strip_status
+from penstock.kernel.batch import ruled_headers
 from penstock.kernel.subject import is_valid_subject
 from penstock.stream.config import StreamConfig
 from penstock.ttl import parse_digits, parse_ttl
@@ -112,26 +113,7 @@ Asked = Mapping[bytes, bytes]
 """What the headers ask for: the first value of each header that has a rule."""
 
 _NOTHING: Asked = MappingProxyType({})
-_RULED = frozenset(
-    {
-        b"Nats-Batch-Id",
-        b"Nats-Expected-Last-Msg-Id",
-        b"Nats-Expected-Last-Sequence",
-        b"Nats-Expected-Last-Subject-Sequence",
-        b"Nats-Expected-Last-Subject-Sequence-Subject",
-        b"Nats-Expected-Stream",
-        b"Nats-Incr",
-        b"Nats-Msg-Id",
-        b"Nats-Request-Info",
-        b"Nats-Rollup",
-        b"Nats-Schedule",
-        b"Nats-Schedule-Next",
-        b"Nats-Schedule-Time-Zone",
-        b"Nats-Scheduler",
-        b"Nats-Stream-Source",
-        b"Nats-TTL",
-    }
-)
+_RULED = ruled_headers()
 _KEY_SIZE_MAX = max(map(len, _RULED))
 _SIZE_SAFE = RECORD_SIZE_MAX // 2
 """Headers and payload up to this make no record too large, whatever the subject: most messages stop here."""

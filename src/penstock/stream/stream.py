@@ -1,6 +1,7 @@
 """Stream: a store under a stream's rules. What is captured, what is a duplicate, what a header asks for. Behaviours S1.
 
-Plain messages pass as runs of a batch; Python sees a single message only where a header asks for a rule.
+Plain messages, and those with a message id alone, pass as runs of a batch; Python sees a single message only where
+a header asks for another rule.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from penstock.errors import (
 from penstock.headers import find
 from penstock.kernel.batch import Batch
 from penstock.kernel.constants import REASONS
+from penstock.kernel.dedupe import DedupeWindow
 from penstock.kernel.xxh64 import hash_id
 from penstock.store.base import NEVER, Store
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
 from penstock.stream.config import StreamConfig, block_size
-from penstock.stream.dedupe import DedupeWindow
 from penstock.stream.rules import judge
 from penstock.ttl import TTL_NEVER
 
@@ -116,9 +117,8 @@ class StreamRules:
         self._last_id: str | None = None  # not known yet
         store.on_rollback.append(self._rolled_back)
         if isinstance(store, FileStore) and config.duplicate_window:
-            now = store.clock.now_ns()
-            for seq, time, hashed in store.recent_ids(now - config.duplicate_window):
-                self.dedupe.add(hashed, seq, time)
+            since = store.clock.now_ns() - config.duplicate_window
+            self.dedupe.load(store.recent_marks(since), since)
 
     def configure(self, config: StreamConfig) -> None:
         self.config = config
@@ -158,27 +158,32 @@ class StreamRules:
             for index in range(batch.count):
                 batch.refuse(index)
             return [(index, StreamSealed()) for index in range(batch.count)], {}
-        if not batch.has_rules:
-            taken = self.store.append(batch)
-            if taken:
-                self._last_id = ""
-            return ([] if taken == batch.count else self._refusals(batch, 0, batch.count)), {}
         refused: list[tuple[int, ApiError]] = []
         duplicates: dict[int, int] = {}
+        if not batch.has_rules or not batch.sift_rules(self.config.max_msg_size):
+            self._take_run(batch, 0, batch.count, refused, duplicates)
+            return refused, duplicates
         start = 0
         while start < batch.count:
             stop = batch.next_rule(start)
             if stop > start:
-                taken = self.store.append(batch, start, stop)
-                if taken < stop - start:
-                    refused += self._refusals(batch, start, stop)
-                if taken:
-                    self._last_id = ""
+                self._take_run(batch, start, stop, refused, duplicates)
                 start = stop
-                continue
-            self._take_one(batch, start, refused, duplicates)
-            start += 1
+            else:
+                self._take_one(batch, start, refused, duplicates)
+                start += 1
         return refused, duplicates
+
+    def _take_run(
+        self, batch: Batch, start: int, stop: int, refused: list[tuple[int, ApiError]], duplicates: dict[int, int]
+    ) -> None:
+        """Messages that ask for no rule, or for none but a message id."""
+        taken = self.store.append(batch, start, stop, self.dedupe)
+        if taken:
+            self._last_id = batch.msg_id_before(start, stop).decode("utf-8", "surrogateescape")
+        if taken < stop - start:
+            duplicates |= batch.duplicates(start, stop)
+            refused += self._refusals(batch, start, stop)
 
     def _take_one(self, batch: Batch, at: int, refused: list[tuple[int, ApiError]], duplicates: dict[int, int]) -> None:
         """One message whose headers may ask for something."""
@@ -190,7 +195,7 @@ class StreamRules:
             refused.append((at, error))
             return
         if verdict.duplicate_seq is not None:
-            batch.refuse(at)
+            batch.mark_duplicate(at, verdict.duplicate_seq)
             duplicates[at] = verdict.duplicate_seq
             return
         if verdict.headers != headers:

@@ -1,8 +1,4 @@
-"""The message ids that a stream has seen within its duplicate window.
-
-Rules: JetStream's `Nats-Msg-Id` and `duplicate_window`. Ids come as 16-byte
-hashes. Time comes in as an argument.
-"""
+"""The duplicate window in plain Python: a dictionary and a queue. The compiled one is kernel/dedupe.pyx."""
 
 from __future__ import annotations
 
