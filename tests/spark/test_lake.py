@@ -340,7 +340,7 @@ def test_rows_that_went_without_a_record_are_judged(
 def abandon(db: Any, stream: Any) -> None:
     """The process ends here and now."""
     stream.store.abandon()
-    db._write_lock.release()
+    db.root.lock.release()
 
 
 # Another stream of the same name.

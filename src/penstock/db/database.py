@@ -8,15 +8,14 @@ import json
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
 import msgspec
 
-from penstock.db.door import Door
-from penstock.db.lock import WriteLock
+from penstock.db.root import Root
 from penstock.db.stream import Stream
 from penstock.errors import (
     BadStreamName,
@@ -32,7 +31,6 @@ from penstock.errors import (
 )
 from penstock.interfaces import Clock, SystemClock
 from penstock.kernel.disk import Disk
-from penstock.kernel.log import Committer
 from penstock.store.adoption import remove_tree
 from penstock.store.file_store import DURABILITIES, FileStore
 from penstock.store.identity import Identity, mend_identity, read_identity, with_config, write_identity
@@ -81,10 +79,14 @@ class Database:
         account: str = "$G",
         disk: Disk | None = None,
         clock: Clock | None = None,
+        root: Root | None = None,
     ) -> None:
+        """As `open_database`; `root` is another database's, of the same directory: both write under its lock."""
         if durability not in DURABILITIES:
             raise ValueError(f"durability {durability!r}: one of {', '.join(DURABILITIES)}")
         check_name(account, "account")
+        if root is not None and (read_only or root.path != os.path.abspath(os.fspath(path))):
+            raise ValueError(f"{path} cannot be opened under the lock of {root.path}: it is for writers there")
         self.path = os.path.abspath(os.fspath(path))
         self.durability = durability
         self.is_read_only = read_only
@@ -96,24 +98,23 @@ class Database:
         self._is_closed = False
         self._pid = os.getpid()
         _check_root(self.path, self.disk, read_only)
-        self._write_lock = None if read_only else WriteLock(self.path)
-        self._door: Door | None = None
-        self._committer = Committer()
-        self._root = os.path.join(self.path, account)
+        self._folder = os.path.join(self.path, account)
+        self.on_change: list[Callable[[str], None]] = []  # told the name of a stream that came, changed or went
+        self.root: Root | None = None
         if not read_only:
+            self.root = root or Root(self.path, self.disk)
+            self.root.join(self)
             try:
                 _mark_root(self.path, self.disk)
-                if self.disk.mkdir(self._root):
+                if self.disk.mkdir(self._folder):
                     self.disk.sync_folder(self.path)
-                for name in os.listdir(self._root):
+                for name in os.listdir(self._folder):
                     if name.endswith(DELETED):
-                        self._clear(os.path.join(self._root, name))
+                        self._clear(os.path.join(self._folder, name))
+                self.root.open_door()
             except BaseException:
                 self.close()
                 raise
-        if self._write_lock is not None:
-            self._door = Door(self)
-            self._write_lock.tell(door=self._door.name)
         _open_databases.add(self)
 
     # Streams.
@@ -136,17 +137,17 @@ class Database:
                 self._update(known, _merged(known.config, config))
             return known
 
-    def create_stream(self, config: StreamConfig) -> Stream:
-        """Create a stream from a whole configuration."""
+    def create_stream(self, config: StreamConfig, *, pedantic: bool = False) -> Stream:
+        """Create a stream from a whole configuration; `pedantic`: nothing in it may be changed silently."""
         with self._lock:
             self._check()
-            return self._create(check_create(config))
+            return self._create(check_create(config, pedantic=pedantic))
 
-    def update_stream(self, config: StreamConfig) -> Stream:
+    def update_stream(self, config: StreamConfig, *, pedantic: bool = False) -> Stream:
         """Give a stream another configuration."""
         with self._lock:
-            known = self.stream(config.name)
-            self._update(known, config)
+            known = self.get_stream(config.name)
+            self._update(known, config, pedantic=pedantic)
             return known
 
     def get_stream(self, name: str) -> Stream:
@@ -160,13 +161,17 @@ class Database:
                 )
             return self.stream(name)
 
+    def _known(self, name: str) -> Stream | None:
+        """A stream that is open here; nothing is looked up on the disk, and nothing waited for."""
+        return self._streams.get(name)
+
     def streams(self) -> list[str]:
         """The names of the streams, sorted."""
         with self._lock:
             self._check()
             names = set(self._streams)
-            if os.path.isdir(self._root):
-                names.update(name for name in os.listdir(self._root) if self._exists(name))
+            if os.path.isdir(self._folder):
+                names.update(name for name in os.listdir(self._folder) if self._exists(name))
             return sorted(names)
 
     def __iter__(self) -> Iterator[Stream]:
@@ -182,12 +187,13 @@ class Database:
             self._refuse_if_read_only()
             stream._close()
             del self._streams[name]
+            self._tell(name)
             paths = self._paths(name)
             if os.path.isdir(paths.root):
                 # One rename deletes it; a crash after that leaves only rubbish, which the next open clears.
                 rubbish = f"{paths.root}.{os.urandom(4).hex()}{DELETED}"
                 self.disk.rename(paths.root, rubbish)
-                self.disk.sync_folder(self._root)
+                self.disk.sync_folder(self._folder)
                 left = self._clear(rubbish)
                 if left:
                     raise StoreError(
@@ -208,11 +214,11 @@ class Database:
             for folder in (blocks, root):
                 if os.path.isdir(folder):
                     self.disk.rmdir(folder)
-            self.disk.sync_folder(self._root)
+            self.disk.sync_folder(self._folder)
         return left
 
     def _paths(self, name: str) -> StreamPaths:
-        return StreamPaths(os.path.join(self._root, name))
+        return StreamPaths(os.path.join(self._folder, name))
 
     def _exists(self, name: str) -> bool:
         paths = self._paths(name)
@@ -232,6 +238,7 @@ class Database:
         return self._add(Stream(self, identity, StreamRules(config, store)))
 
     def _open_store(self, paths: StreamPaths, identity: Identity, config: StreamConfig) -> FileStore:
+        assert self.root is not None, "a reader opens no store for writing"
         limits, is_legacy = limits_of(config), os.path.exists(paths.legacy)
         if not is_legacy:
             forget_begun(self.disk, paths.legacy)
@@ -243,7 +250,7 @@ class Database:
             durability=self.durability,
             disk=self.disk,
             clock=self.clock,
-            committer=self._committer,
+            committer=self.root.committer,
         )
         if is_legacy:
             try:
@@ -275,17 +282,18 @@ class Database:
             )
         with _told("create", paths.root):
             if self.disk.mkdir(paths.root):
-                self.disk.sync_folder(self._root)
+                self.disk.sync_folder(self._folder)
             write_identity(self.disk, paths, identity)
             store = self._open_store(paths, identity, config)
         return self._add(Stream(self, identity, StreamRules(config, store)))
 
     def _add(self, stream: Stream) -> Stream:
         self._streams[stream.name] = stream
+        self._tell(stream.name)
         return stream
 
-    def _update(self, stream: Stream, wanted: StreamConfig) -> None:
-        config = check_update(stream.config, wanted)
+    def _update(self, stream: Stream, wanted: StreamConfig, *, pedantic: bool = False) -> None:
+        config = check_update(stream.config, wanted, pedantic=pedantic)
         if config == stream.config:
             return
         self._refuse_if_read_only()
@@ -295,13 +303,18 @@ class Database:
             with _told("write", self._paths(config.name).config):
                 write_identity(self.disk, self._paths(config.name), identity)
         stream._configure(identity, config)
+        self._tell(stream.name)
+
+    def _tell(self, name: str) -> None:
+        for listener in tuple(self.on_change):
+            listener(name)
 
     # Life.
 
     def close(self) -> None:
         """Write what is pending, stop the streams in good order, let go of the directory. Twice is harmless."""
-        if self._door is not None and self._pid == os.getpid():
-            self._door.close()  # first, and without the lock: a request that is being served needs it
+        if self.root is not None and self._pid == os.getpid():
+            self.root.close_door(self)  # first, and without the lock: a request that is being served needs it
         with self._lock:
             if self._is_closed or self._pid != os.getpid():
                 return
@@ -313,9 +326,8 @@ class Database:
                     stream._close()
                 except StoreError as error:
                     errors.append(error)
-            self._committer.stop()
-            if self._write_lock is not None:
-                self._write_lock.release()
+            if self.root is not None:
+                self.root.leave(self)
             if errors:
                 raise errors[0]
 
@@ -361,9 +373,8 @@ def _after_fork() -> None:
     threads are the parent's."""
     for database in list(_open_databases):
         database._lock = threading.RLock()
-        database._committer.forget_threads()  # type: ignore[attr-defined]
-        if database._door is not None:
-            database._door.forget()
+        if database.root is not None:
+            database.root.forget()
         for stream in database._streams.values():
             stream._lock, stream.is_forked = threading.RLock(), True
 

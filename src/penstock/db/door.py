@@ -21,7 +21,7 @@ from penstock.db.lock import holder_of
 from penstock.errors import PenstockError, StoreError
 
 if TYPE_CHECKING:
-    from penstock.db.database import Database
+    from penstock.db.root import Root
 
 REQUEST_MAX = 64 << 20
 TIMEOUT_S = 600.0  # a batch of many blocks is verified while the other side waits
@@ -29,10 +29,10 @@ READ_TIMEOUT_S = 10.0  # somebody who connects and says nothing
 
 
 class Door:
-    """Serves a database's store until `close`."""
+    """Serves a store until `close`."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, root: Root) -> None:
+        self._root = root
         self.name = f"penstock-{os.urandom(16).hex()}"
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind("\0" + self.name)
@@ -70,9 +70,7 @@ class Door:
             return  # they have gone; what was done is done, and they can ask again
 
     def _do(self, request: dict[str, Any]) -> dict[str, Any]:
-        database, op = self._database, request["op"]
-        if request["account"] != database.account:
-            raise StoreError(f"this process writes to account {database.account}, not {request['account']}")
+        database, op = self._root.database(request["account"]), request["op"]
         if op == "adopt":
             stream = database.get_stream(request["stream"])
             adopted = stream.adopt(request["job"], request["tasks"], query=request["query"], batch=request["batch"])

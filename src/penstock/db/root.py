@@ -1,0 +1,80 @@
+"""Root: a store's directory while this process writes to it. One lock, one door and one set of commit threads serve the
+databases of all its accounts."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from penstock.db.door import Door
+from penstock.db.lock import WriteLock
+from penstock.errors import StoreError
+from penstock.kernel.disk import Disk
+from penstock.kernel.log import Committer
+
+if TYPE_CHECKING:
+    from penstock.db.database import Database
+
+
+class Root:
+    """Who may write below a directory: we.
+
+    Always true: the lock is held while a database is joined; the last one to leave lets go of it.
+    """
+
+    def __init__(self, path: str, disk: Disk) -> None:
+        self.path = path
+        self.disk = disk
+        self.committer = Committer()
+        self._guard = threading.Lock()
+        self._databases: dict[str, Database] = {}
+        self.lock = WriteLock(path)
+        self._door: Door | None = None
+
+    def join(self, database: Database) -> None:
+        """Take the database of one more account."""
+        with self._guard:
+            if database.account in self._databases:
+                raise StoreError(f"{self.path}: account {database.account} is open in this process already")
+            self._databases[database.account] = database
+
+    def open_door(self) -> None:
+        """Begin to answer other processes; the databases that joined are ready."""
+        with self._guard:
+            if self._door is None:
+                self._door = Door(self)
+                self.lock.tell(door=self._door.name)
+
+    def leave(self, database: Database) -> None:
+        """A database is closed; with the last one everything is."""
+        with self._guard:
+            if self._databases.get(database.account) is database:
+                del self._databases[database.account]
+            if self._databases:
+                return
+        self.committer.stop()
+        self.lock.release()
+
+    def close_door(self, database: Database) -> None:
+        """The last database is about to close: no request may be half done. Call it without any lock of a database,
+        since a request that is being served needs that."""
+        with self._guard:
+            door = self._door if set(self._databases) <= {database.account} else None
+        if door is not None:
+            door.close()
+
+    def database(self, account: str) -> Database:
+        """The open database of an account."""
+        with self._guard:
+            found = self._databases.get(account)
+            names = ", ".join(sorted(self._databases))
+        if found is None:
+            raise StoreError(f"this process writes to account {names}, not {account}")
+        return found
+
+    def forget(self) -> None:
+        """In a forked child: locks that another thread held would hang it; threads and door are the parent's."""
+        self._guard = threading.Lock()
+        self.committer.forget_threads()  # type: ignore[attr-defined]
+        if self._door is not None:
+            self._door.forget()

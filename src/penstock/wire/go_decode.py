@@ -1,0 +1,309 @@
+"""JSON requests read as strictly as Go's decoder reads them into a struct, with its texts in the errors.
+
+An unknown field, or one of another type, is 400/10025; field names match in any case, the last of a repeated field
+counts, null leaves the default; several values in one text count one after the other. A `Struct` says which fields
+there are and what Go calls their types.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.errors import InvalidJson, quote
+from penstock.wire.go_json import parse_time
+from penstock.wire.go_syntax import find_fault
+
+INTEGERS = {
+    "int": (-(2**63), 2**63),
+    "int64": (-(2**63), 2**63),
+    "int32": (-(2**31), 2**31),
+    "uint64": (0, 2**64),
+    "time.Duration": (-(2**63), 2**63),
+}
+_BLANK = " \t\r\n"
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
+_INTEGER = re.compile(r"-?[0-9]{1,20}")
+_LAYOUT = ("2006", "-", "01", "-", "02", "T", "15", ":", "04", ":", "05")  # Go's name of each part of a time
+
+
+class Number(str):
+    """A number as it was written: 1e3 and 9223372036854775808 are refused by their text."""
+
+    __slots__ = ()
+
+
+class Pairs(list[tuple[str, Any]]):
+    """An object with its fields in order, repeated ones included."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Struct:
+    """A struct of the reference: what Go calls it, its fields by their names in JSON, and what they are made into.
+
+    A field's type is one of Go's names. `nested` has the structs among them, `readers` functions for types that read
+    themselves: they get the value as it was written, and raise InvalidJson.
+    """
+
+    go_type: str
+    fields: Mapping[str, str]
+    make: Callable[..., Any] = dict
+    nested: Mapping[str, Struct] = field(default_factory=dict)
+    readers: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+
+    @property
+    def short_name(self) -> str:
+        return self.go_type.rpartition(".")[2]
+
+
+def decode(raw: bytes, struct: Struct, *, strict: bool = True) -> dict[str, Any]:
+    """The fields of a request, by name. Without `strict`, unknown fields are left out."""
+    try:
+        return _decode_stream(raw, struct)
+    except InvalidJson:
+        if strict:
+            raise
+    return decode_one(raw, struct)
+
+
+def decode_one(raw: bytes, struct: Struct) -> dict[str, Any]:
+    """As `decode`, of a text that is one value, with unknown fields left out."""
+    text = raw.decode("utf-8", "replace")
+    try:
+        value = _DECODER.decode(text)
+    except RecursionError:
+        raise InvalidJson("exceeded max depth") from None
+    except ValueError:
+        raise InvalidJson(_why_not_one(raw)) from None
+    return _Reading(is_strict=False).read(value, struct)
+
+
+def is_empty_object(raw: bytes) -> bool:
+    """Whether a text is one JSON object without fields."""
+    try:
+        value = _DECODER.decode(raw.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, Pairs) and not value
+
+
+def _refuse_constant(text: str) -> None:
+    raise ValueError(text)
+
+
+_DECODER = json.JSONDecoder(
+    parse_int=Number, parse_float=Number, parse_constant=_refuse_constant, object_pairs_hook=Pairs
+)
+
+
+def _decode_stream(raw: bytes, struct: Struct) -> dict[str, Any]:
+    text = raw.decode("utf-8", "replace")
+    fields: dict[str, Any] = {}
+    at, size = _skip(text, 0), len(text)
+    while at < size:
+        try:
+            value, end = _DECODER.raw_decode(text, at)
+        except RecursionError:
+            raise InvalidJson("exceeded max depth") from None
+        except ValueError:
+            raise InvalidJson(_why_not(raw, len(text[:at].encode("utf-8", "replace")))) from None
+        fields |= _Reading(is_strict=True).read(value, struct)
+        at = _skip(text, end)
+    return fields
+
+
+def _skip(text: str, at: int) -> int:
+    while at < len(text) and text[at] in _BLANK:
+        at += 1
+    return at
+
+
+def _why_not(raw: bytes, start: int) -> str:
+    fault = find_fault(raw, start)
+    if fault is None or not fault.why:
+        return "unexpected EOF"
+    return f"{fault.why} at offset {fault.index + 1}"
+
+
+def _why_not_one(raw: bytes) -> str:
+    fault = find_fault(raw)
+    if fault is not None:
+        return fault.why or "unexpected end of JSON input"
+    return "invalid character after top-level value"
+
+
+class _Reading:
+    """One value on its way into a struct. A field of a wrong type is left out and the first such fault told at the end,
+    as Go does."""
+
+    def __init__(self, *, is_strict: bool) -> None:
+        self.is_strict = is_strict
+        self.fault: InvalidJson | None = None
+
+    def read(self, value: Any, struct: Struct) -> dict[str, Any]:
+        fields = self._fields(value, struct, struct.short_name, "Go value")
+        if self.fault is not None:
+            raise self.fault
+        return fields
+
+    def _fields(self, value: Any, struct: Struct, path: str, place: str) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
+        if value is None:
+            return fields
+        if not isinstance(value, Pairs):
+            self._mismatch(value, place, struct.go_type)
+            return fields
+        for written, part in value:
+            name = written if written in struct.fields else written.lower()
+            if name not in struct.fields:
+                if self.is_strict:
+                    self._note(f"json: unknown field {quote(text_of(written))}")
+                continue
+            go_type = struct.fields[name]
+            reader = struct.readers.get(go_type)
+            try:
+                if reader is not None:
+                    fields[name] = reader(part)
+                elif part is not None:
+                    self._field(fields, name, part, go_type, struct, f"{path}.{written}")
+            except InvalidJson as fault:
+                self.fault = self.fault or fault
+        return fields
+
+    def _field(self, fields: dict[str, Any], name: str, value: Any, go_type: str, struct: Struct, path: str) -> None:
+        """Put one field in; where its value is of another type, note that."""
+        place = f"Go struct field {path}"
+        if go_type in INTEGERS:
+            if not isinstance(value, Number):
+                self._mismatch(value, place, go_type)
+            elif (number := _integer(value, go_type)) is None:
+                self._note(f"json: cannot unmarshal number {value} into {place} of type {go_type}")
+            else:
+                fields[name] = number
+        elif go_type in struct.nested:
+            inner = struct.nested[go_type]
+            fields[name] = inner.make(**self._fields(value, inner, path, place))
+        elif go_type == "string" and type(value) is str:
+            fields[name] = text_of(value)
+        elif go_type == "bool" and isinstance(value, bool):
+            fields[name] = value
+        elif go_type == "time.Time" and type(value) is str:
+            fields[name] = read_time(value)
+        elif go_type == "[]string" and type(value) is list:
+            fields[name] = tuple(self._element(part, f"{path}.{index}") for index, part in enumerate(value))
+        elif go_type == "map[string]string" and isinstance(value, Pairs):
+            fields[name] = self._texts(value, path)
+        elif go_type.startswith("[]*") and go_type[3:] in struct.nested and type(value) is list:
+            inner = struct.nested[go_type[3:]]
+            fields[name] = tuple(
+                inner.make(**self._fields(part, inner, f"{path}.{index}", f"Go struct field {path}.{index}"))
+                for index, part in enumerate(value)
+            )
+        elif go_type.startswith("[]*server.") and type(value) is list:
+            fields[name] = tuple(plain(part) for part in value)
+        elif go_type.startswith("server.") and isinstance(value, Pairs):
+            fields[name] = plain(value)
+        else:
+            self._mismatch(value, place, go_type)
+
+    def _texts(self, value: Pairs, path: str) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for key, part in value:
+            if type(part) is str:
+                found[text_of(key)] = text_of(part)
+            elif part is not None:
+                self._mismatch(part, f"Go struct field {path}.{key}", "string")
+        return found
+
+    def _element(self, value: Any, path: str) -> str:
+        if value is None:
+            return ""
+        if type(value) is not str:
+            self._note(f"json: cannot unmarshal {kind_of(value)} into {path} of type string")
+            return ""
+        return text_of(value)
+
+    def _mismatch(self, value: Any, place: str, go_type: str) -> None:
+        self._note(f"json: cannot unmarshal {kind_of(value)} into {place} of type {go_type}")
+
+    def _note(self, why: str) -> None:
+        if self.fault is None:
+            self.fault = InvalidJson(why)
+
+
+def _integer(value: Number, go_type: str) -> int | None:
+    low, stop = INTEGERS[go_type]
+    return int(value) if _INTEGER.fullmatch(value) and low <= int(value) < stop else None
+
+
+def read_time(text: str) -> int:
+    """Unix nanoseconds; the zero time is 0. InvalidJson says what Go's parser would."""
+    try:
+        return parse_time(text.replace(",", ".", 1))  # Go takes either before the fraction
+    except ValueError:
+        raise InvalidJson(_why_no_time(text)) from None
+
+
+def _why_no_time(text: str) -> str:
+    shown = quote(text)
+    failed = f'parsing time {shown} as "2006-01-02T15:04:05Z07:00": cannot parse '
+    at = 0
+    for part in _LAYOUT:
+        found = text[at : at + len(part)]
+        is_there = re.fullmatch(f"[0-9]{{{len(part)}}}", found) if part.isdigit() else found == part
+        if not is_there:
+            return f"{failed}{quote(text[at:])} as {quote(part)}"
+        at += len(part)
+    fraction = re.match(r"[.,][0-9]+", text[at:])
+    at += fraction.end() if fraction else 0
+    if not re.fullmatch(r"Z|[+-][0-9]{2}:[0-9]{2}", text[at:]):
+        if text[at : at + 1] == "Z":
+            return f"parsing time {shown}: extra text: {quote(text[at + 1 :])}"
+        return f'{failed}{quote(text[at:])} as "Z07:00"'
+    month, day, hour, minute, second = (int(text[n : n + 2]) for n in (5, 8, 11, 14, 17))
+    for name, is_out in (
+        ("month", not 1 <= month <= 12),
+        ("day", not 1 <= day <= 31),
+        ("hour", hour > 23),
+        ("minute", minute > 59),
+        ("second", second > 59),
+    ):
+        if is_out:
+            return f"parsing time {shown}: {name} out of range"
+    if re.search(r"[+-](?:2[4-9]|[3-9].):..$", text):
+        return f"parsing time {shown}: time zone offset hour out of range"
+    if re.search(r"[+-]..:[6-9].$", text):
+        return f"parsing time {shown}: time zone offset minute out of range"
+    return f"parsing time {shown}: day out of range"
+
+
+def kind_of(value: Any) -> str:
+    """What Go calls a JSON value."""
+    if isinstance(value, Number):
+        return "number"
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, Pairs):
+        return "object"
+    return "array" if isinstance(value, list) else "string"
+
+
+def plain(value: Any) -> Any:
+    """A value that was read as ordinary Python."""
+    if isinstance(value, Number):
+        return int(value) if _INTEGER.fullmatch(value) else float(value)
+    if isinstance(value, Pairs):
+        return {text_of(key): plain(part) for key, part in value}
+    if isinstance(value, list):
+        return [plain(part) for part in value]
+    return text_of(value) if isinstance(value, str) else value
+
+
+def text_of(value: str) -> str:
+    """Half of a surrogate pair is no character; Go's decoder puts U+FFFD in its place."""
+    return _HALF_PAIR.sub("\ufffd", value)
