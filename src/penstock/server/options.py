@@ -208,3 +208,7 @@ class Options:
     # said once at the start
     warnings: list[str] = field(default_factory=list)
     config_digest: str = ""
+
+    def every_user(self) -> list[User]:
+        """Those of `authorization`, then those of each account; a user of an account says its name."""
+        return [*self.users, *(user for account in self.accounts.values() for user in account.users)]
