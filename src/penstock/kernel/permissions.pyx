@@ -102,7 +102,7 @@ cdef class Noted:
 
 
 cdef class Permissions:
-    """Made from the entries of allow and deny lists; a list that is None is not there, an empty publish `allow` allows nothing.
+    """Made from the entries of allow and deny lists; an empty list is as good as none, in the reference too.
 
     Always true: `replies` is ordered by the time of its entries, and none of them is used up.
     """
@@ -114,9 +114,8 @@ cdef class Permissions:
             # As the reference has it: who may answer may publish nothing else but what is listed, and 0 stands for the default.
             self.responses_max = responses_max or RESPONSES_MAX_DEFAULT
             self.responses_expires_ns = responses_expires_ns or RESPONSES_EXPIRES_NS_DEFAULT
-            publish_allow = publish_allow or []
-        if publish_allow is not None:
-            self.publish_allow = Filters(publish_allow)
+        if publish_allow or self.has_responses:
+            self.publish_allow = Filters(publish_allow or ())
         if publish_deny:
             self.publish_deny = Filters(publish_deny)
         if subscribe_allow:
