@@ -265,6 +265,84 @@ class SourceHeaderNotAllowed(ApiError):
     code, err_code, description = 400, 10227, "message stream source header is not allowed"
 
 
+class AccountLimitsExceeded(ApiError):
+    code, err_code, description = 400, 10002, "resource limits exceeded for account"
+
+
+class ClusterRequired(ApiError):
+    code, err_code, description = 503, 10010, "JetStream clustering support required"
+
+
+class ConsumersMissing(ApiError):
+    """Consumers are of a later version; the code is that of a consumer that could not be created."""
+
+    code, err_code = 500, 10012
+    description = "consumers: this version of Penstock does not have them yet"
+
+
+class ConsumerNotFound(ApiError):
+    code, err_code, description = 404, 10014, "consumer not found"
+
+
+class ResourcesExhausted(ApiError):
+    code, err_code, description = 503, 10023, "insufficient resources"
+
+
+class MaxConsumersReached(ApiError):
+    code, err_code, description = 400, 10026, "maximum consumers limit reached"
+
+
+class MaxStreamsReached(ApiError):
+    code, err_code, description = 400, 10027, "maximum number of streams reached"
+
+
+class MemoryExceeded(ApiError):
+    code, err_code, description = 500, 10028, "insufficient memory resources available"
+
+
+class NotEmptyRequest(ApiError):
+    code, err_code, description = 400, 10038, "expected an empty request payload"
+
+
+class NotEnabledForAccount(ApiError):
+    code, err_code, description = 503, 10039, "JetStream not enabled for account"
+
+
+class SequenceNotFound(ApiError):
+    code, err_code, description = 400, 10043, "sequence not found"
+
+    def __init__(self, seq: int) -> None:
+        super().__init__(f"sequence {seq} not found")
+
+
+class StorageExceeded(ApiError):
+    code, err_code, description = 500, 10047, "insufficient storage resources available"
+
+
+class StreamCreateFailed(ApiError):
+    code, err_code, description = 500, 10049, "error creating store for stream"
+
+
+class StreamDeleteFailed(ApiError):
+    code, err_code, description = 500, 10050, "stream delete failed"
+
+
+class StreamUpdateFailed(ApiError):
+    code, err_code, description = 500, 10069, "stream update failed"
+
+
+class MaxBytesRequired(ApiError):
+    code, err_code, description = 400, 10113, "account requires a stream config to have max bytes set"
+
+
+class MaxStreamBytesExceeded(ApiError):
+    code, err_code, description = 400, 10122, "stream max bytes exceeds account limit max stream bytes"
+
+
+class ApiLevelRequired(ApiError):
+    code, err_code, description = 412, 10185, "JetStream minimum api level required"
+
+
 # ---------------------------------------------------------------------------------------------------------- the store
 
 
