@@ -31,21 +31,31 @@ QUESTIONS = (
     "pending",
     "deletes",  # last of those that share a data set: it takes messages out of it
     "startup",
+    "server_publish",
+    "server_many",
+    "server_one",
+    "server_core",
+    "server_direct",
+    "server_kv",
+    "server_payload",
+    "server_idle",
 )
+GROUPS = ("server", "spark")  # all questions whose names begin so
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help=f"questions to ask (all): {', '.join(QUESTIONS)}")
+    told = f"questions to ask (all): {', '.join(QUESTIONS)}; or all of a group: {', '.join(GROUPS)}"
+    parser.add_argument("names", nargs="*", metavar="name", help=told)
     parser.add_argument(
         "--quick", action="store_true", help="small sizes: does it still run, roughly (a minute, and some for Spark)"
     )
     parser.add_argument("--json", metavar="FILE", help="write all numbers, and the machine, to FILE")
     parser.add_argument("--dir", metavar="DIR", default=str(ROOT / "bench-out"), help="where to work (bench-out/)")
     asked = parser.parse_args()
-    unknown = [name for name in asked.names if name not in QUESTIONS]
+    unknown = [name for name in asked.names if name not in QUESTIONS + GROUPS]
     if unknown:
-        parser.error(f"no bench {', '.join(unknown)}; there are: {', '.join(QUESTIONS)}")
+        parser.error(f"no bench {', '.join(unknown)}; there are: {', '.join(QUESTIONS + GROUPS)}")
     os.makedirs(asked.dir, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix="run-", dir=asked.dir))
     facts = machine(work)
@@ -59,7 +69,8 @@ def main() -> int:
     began = time.perf_counter()
     try:
         for name in QUESTIONS:
-            if asked.names and name not in asked.names:
+            group = name.partition("_")[0]
+            if asked.names and name not in asked.names and not (group in GROUPS and group in asked.names):
                 continue
             start = time.perf_counter()
             print(f"\n{name}", flush=True)

@@ -11,14 +11,13 @@ page cache that grows into such memory costs several times what the disk does, b
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import shutil
 import time
-from pathlib import Path
 
 import penstock.aio
 from bench.harness import SUBJECT_COUNT, Bench, Message, Messages, median, no_gc, subjects
+from bench.raw import Raw
 
 SLICES = 25
 STEADY_MAX = 2.0
@@ -43,7 +42,7 @@ async def _run(bench: Bench, size: int, count: int) -> None:
         stream = await db.stream("S", subjects=["orders.>"])
         await stream.publish_many(ready[0])
         roll_size = stream.sync_stream.store.limits.block_size
-        one, rolled = _Raw(folder / "one", None), _Raw(folder / "rolled", roll_size)
+        one, rolled = Raw(folder / "one", None), Raw(folder / "rolled", roll_size)
         chance = random.Random(7)
         with no_gc():
             for _ in range(bench.size(SLICES, 5)):
@@ -88,38 +87,3 @@ def _spread(rates: list[float]) -> float:
     """How far a side's own slices lie apart."""
     ordered = sorted(rates)
     return ordered[len(ordered) * 9 // 10] / ordered[len(ordered) // 10]
-
-
-class _Raw:
-    """Bytes at the end of a file, synced; with a size, in files of about that size."""
-
-    def __init__(self, folder: Path, roll_size: int | None) -> None:
-        folder.mkdir()
-        self._folder, self._roll_size = folder, roll_size
-        self._fd, self._at, self._number = -1, 0, 0
-
-    def write(self, blobs: list[bytes]) -> None:
-        for blob in blobs:
-            is_new = self._fd < 0 or (self._roll_size is not None and self._at + len(blob) > self._roll_size)
-            if is_new:
-                self.close()
-                self._number += 1
-                self._fd = os.open(self._folder / f"{self._number:06}", os.O_RDWR | os.O_CREAT, 0o600)
-                self._at = 0
-            self._at += os.pwrite(self._fd, blob, self._at)
-            os.fdatasync(self._fd)
-            if is_new:
-                folder = os.open(self._folder, os.O_RDONLY)
-                os.fsync(folder)
-                os.close(folder)
-
-    def clear(self) -> None:
-        """Give the space and the page cache back."""
-        self.close()
-        for path in self._folder.iterdir():
-            path.unlink()
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1

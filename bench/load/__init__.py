@@ -1,0 +1,67 @@
+"""The load generator: `load.c`, compiled when it is first wanted, driven by arguments, answering in JSON.
+
+The executable goes to `build/bench/`, named after its source: another source is compiled anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+SOURCE = Path(__file__).with_name("load.c")
+FOLDER = SOURCE.parent.parent.parent / "build" / "bench"
+
+
+def build() -> Path:
+    """The executable, compiled if it is not there yet."""
+    path = FOLDER / f"load-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]}"
+    if not path.exists():
+        compiler = shutil.which("cc")
+        if compiler is None:
+            raise RuntimeError("the load generator needs a C compiler (cc): install gcc or clang")
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(f".{os.getpid()}")  # two that build at once do not see each other's half
+        subprocess.run([compiler, "-O2", "-Wall", "-o", unfinished, SOURCE], check=True)
+        unfinished.replace(path)
+    return path
+
+
+def drive(mode: str, port: int, **wanted: str | int) -> dict[str, Any]:
+    """Run `load MODE` against 127.0.0.1:`port`; `last_seq=5` is `--last-seq 5`. What it answered."""
+    done = subprocess.run(_command(mode, port, wanted), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"load {mode} {wanted}: {done.stdout}{done.stderr.strip()}")
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+class Idle:
+    """Connections that only exist, while the block runs."""
+
+    def __init__(self, port: int, connections: int, subscriptions_each: int) -> None:
+        command = _command("idle", port, {"conns": connections, "subs": subscriptions_each})
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self) -> dict[str, Any]:
+        """All of them are subscribed."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"load idle ended with {self._process.wait()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()  # its standard input ends, and so does it
+
+
+def _command(mode: str, port: int, wanted: dict[str, str | int]) -> list[str]:
+    words = [str(build()), mode, "--port", str(port)]
+    for name, value in wanted.items():
+        words += [f"--{name.replace('_', '-')}", str(value)]
+    return words

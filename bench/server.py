@@ -1,0 +1,182 @@
+"""What the server benches share: the sides, a process for each slice, a bare client, turns, and how a row is written.
+
+Sides take turns (A B A B …), one server at a time, each in a process and an empty directory of its own on the same
+disk; a rate is the median of its rounds. Before a slice everything older is on the disk: nobody pays for what another
+left in the page cache.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.harness import Bench, median
+
+ROUNDS = 3
+IN_FLIGHT = 4000
+REFILL = 1000  # so much of the window is free when the generator writes, as a client's flusher does
+STREAM = {"name": "S", "subjects": ["bench.>"], "storage": "file", "allow_direct": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A server with its settings, and what its acknowledgement promises."""
+
+    name: str
+    program: str  # "nats-server" or "penstock"
+    settings: str  # inside its `jetstream` block
+    ack: str
+
+    def start(self, folder: Path) -> Running:
+        return Running(self, folder)
+
+
+NATS = Side("nats-server 2.15.1", "nats-server", "", "written to the page cache")
+NATS_ALWAYS = Side("nats-server, sync_interval: always", "nats-server", "sync_interval: always", "synced to disk")
+DISK = Side("Penstock", "penstock", "durability: disk", "synced to disk")
+OS = Side("Penstock, os", "penstock", "durability: os", "written to the page cache")
+
+
+class Running:
+    """A server in a process of its own, listening, until the block ends."""
+
+    def __init__(self, side: Side, folder: Path) -> None:
+        self.side, self.folder = side, folder
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        config = folder / "server.conf"
+        config.write_text(
+            f'listen: "127.0.0.1:{self.port}"\njetstream {{\n  store_dir: "{folder / "store"}"\n  {side.settings}\n}}\n'
+        )
+        self._log = (folder / "server.log").open("wb")
+        words = [*_program(side.program), "-c", str(config)]
+        self._process = subprocess.Popen(words, stdout=self._log, stderr=subprocess.STDOUT)
+        self.pid = self._process.pid
+
+    def __enter__(self) -> Running:
+        stop = time.monotonic() + 20
+        while True:
+            try:
+                self.request("$JS.API.INFO")
+                return self
+            except OSError as error:
+                if self._process.poll() is not None or time.monotonic() > stop:
+                    self.__exit__()
+                    log = (self.folder / "server.log").read_text()[-2000:]
+                    raise RuntimeError(f"{self.side.name} did not start: {error}\n{log}") from error
+                time.sleep(0.02)  # nobody tells: it is asked again
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._log.close()
+
+    def request(self, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The JSON answer to one request on a connection of its own; an error in it is raised."""
+        given = b"" if body is None else json.dumps(body).encode()
+        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as wire:
+            lines = wire.makefile("rb")
+            lines.readline()  # INFO
+            wire.sendall(
+                b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true}\r\nSUB r 1\r\n'
+            )
+            wire.sendall(b"PUB %s r %d\r\n%s\r\n" % (subject.encode(), len(given), given))
+            while not (line := lines.readline()).startswith((b"MSG", b"HMSG")):
+                if not line or line.startswith(b"-ERR"):
+                    raise ConnectionError(f"{self.side.name} on {subject}: {line!r}")
+            got = lines.read(int(line.split()[-1]))
+        if line.startswith(b"HMSG"):  # no responders: JetStream is not up yet
+            raise ConnectionError(f"{self.side.name} on {subject}: {got!r}")
+        answer: dict[str, Any] = json.loads(got)
+        if "error" in answer:
+            raise RuntimeError(f"{self.side.name} on {subject}: {answer['error']}")
+        return answer
+
+    def make_stream(self, **more: Any) -> None:
+        config = STREAM | more
+        self.request(f"$JS.API.STREAM.CREATE.{config['name']}", config)
+
+    def memory(self) -> dict[str, int]:
+        """Resident bytes, and the share of them that is its own (pages that several map count in part)."""
+        lines = Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines()
+        found = {line.split(":")[0]: line.split()[1] for line in lines if line.startswith(("Rss", "Pss:"))}
+        return {name.lower(): int(kib) * 1024 for name, kib in found.items()}
+
+
+def _program(name: str) -> list[str]:
+    if name == "penstock":
+        return [sys.executable, "-m", "penstock", "serve"]
+    command = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    if command is None:
+        raise RuntimeError(f"no {name}: pip install 'penstock[bench]'")
+    return [command]
+
+
+Answer = dict[str, Any]
+
+
+class Taken:
+    """What each side answered in its rounds."""
+
+    def __init__(self, answers: dict[Side, list[Answer]]) -> None:
+        self.answers = answers
+
+    def of(self, side: Side, field: str = "rate") -> float:
+        return median(self.each(side, field))
+
+    def each(self, side: Side, field: str = "rate") -> list[float]:
+        return [answer[field] for answer in self.answers[side]]
+
+    def ratio(self, side: Side, to: Side, field: str = "rate") -> float:
+        return self.of(side, field) / self.of(to, field)
+
+    def show(
+        self, bench: Bench, sides: Sequence[Side], unit: str, *, field: str = "rate", scale: float = 1.0, note: str = ""
+    ) -> None:
+        """A line for each side: median, ratio to the first, what its ack means, how far its rounds lie apart."""
+        for side in sides:
+            values = sorted(value * scale for value in self.each(side, field))
+            ratio = None if side is sides[0] else self.ratio(side, sides[0], field)
+            spread = f"{_short(values[0])}–{_short(values[-1])}"
+            what = f"  {side.name}{note}: rounds {spread}"
+            bench.add(what, median(values), unit, ratio=ratio, ratio_to="of the first" if ratio else "")
+
+
+def ack_meanings(*sides: Side) -> str:
+    return "acks: " + "; ".join(f"{side.name} {side.ack}" for side in sides)
+
+
+def take_turns(
+    bench: Bench, sides: Sequence[Side], measure: Callable[[Running], Answer], rounds: int = ROUNDS
+) -> Taken:
+    """`measure` on each side in turn, a fresh server and an empty directory each time."""
+    print(f"  load average before: {os.getloadavg()[0]:.2f}", flush=True)
+    answers: dict[Side, list[Answer]] = {side: [] for side in sides}
+    for _ in range(bench.size(rounds, 1)):
+        for side in sides:
+            folder = bench.place("server")
+            try:
+                with side.start(folder) as server:
+                    answers[side].append(measure(server))
+            finally:
+                shutil.rmtree(folder)
+                os.sync()
+    return Taken(answers)
+
+
+def _short(value: float) -> str:
+    return f"{value / 1e6:.2f} M" if value >= 1e6 else f"{value / 1e3:.1f} k" if value >= 1e4 else f"{value:.4g}"
