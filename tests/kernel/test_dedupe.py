@@ -146,7 +146,7 @@ def test_memory_comes_back_when_the_rate_falls() -> None:
     window = dedupe.DedupeWindow(1000)
     for n in range(100_000):
         window.add(h(n), n + 1, 0)
-    assert 100_000 * 32 < window.memory_size < 100_000 * 96
+    assert 100_000 * 48 < window.memory_size < 100_000 * 96
     assert window.lookup(h(99_999), 0) == 100_000 and len(window) == 100_000
     for n in range(100_000, 200_000):
         window.add(h(n), n + 1, 2000 + n // 100)

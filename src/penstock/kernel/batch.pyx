@@ -13,6 +13,7 @@ from libc.string cimport memchr, memcmp, memset, strlen
 
 from penstock.kernel.block_scan cimport BlockScan, ScanRow
 from penstock.kernel.format cimport FLAG_HEADERS, FLAG_MSG_ID, FLAG_TTL
+from penstock.kernel.header_lines cimport line_end
 
 cdef extern from "Python.h":
     PyObject* PyList_GET_ITEM(object items, Py_ssize_t n)
@@ -367,10 +368,13 @@ cdef bint asks_id_at_most(Incoming* item) noexcept nogil:
     cdef bint is_found = False
     item.id_start = item.id_size = 0
     while True:
-        at = <const uint8_t*>memmem(at, stop - at, b"\r\nNats-", 7)
-        if at == NULL:
+        at = <const uint8_t*>memchr(at, c"\r", stop - at)
+        if at == NULL or stop - at < 7:
             return True
-        at += 2
+        at += 1
+        if at[0] != c"\n" or at[1] != c"N" or memcmp(at + 1, b"Nats-", 5) != 0:
+            continue
+        at += 1
         colon = <const uint8_t*>memchr(at, c":", min(stop - at, RULED_SIZE_MAX + 1))
         if colon == NULL or not is_ruled(at, colon - at):
             continue
@@ -380,9 +384,7 @@ cdef bint asks_id_at_most(Incoming* item) noexcept nogil:
             continue                       # the first one counts
         is_found = True
         colon += 1
-        end = <const uint8_t*>memmem(colon, stop - colon, b"\r\n", 2)
-        if end == NULL:
-            end = stop
+        end = line_end(colon, stop)
         while colon < end and colon[0] == c" ":
             colon += 1
         item.id_start = <uint16_t>(colon - item.headers)

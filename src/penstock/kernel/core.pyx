@@ -131,6 +131,8 @@ cdef class Core:
         memset(self.ahead, 0, sizeof(self.ahead))   # what it knows is of another batch
         try:
             for n in range(start, stop):
+                if ids is not None and n + 4 < stop and batch.items[n + 4].id_size:
+                    prefetch(batch.items[n + 4].headers)
                 if is_wide:
                     self.fetch_ahead(batch, start, n, stop)
                 if n + 2 < stop:

@@ -1,5 +1,5 @@
 # The message ids that a stream has seen within its duplicate window.
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 cdef struct Seen:
     uint64_t low                           # the halves of the id's hash
@@ -13,10 +13,10 @@ cdef class DedupeWindow:
     cdef uint64_t first                    # of the ring: positions grow for ever, their low bits are places
     cdef uint64_t stop
     cdef uint64_t ring_mask
-    cdef uint32_t* table                   # place in the ring + 1; 0: free. Twice as many as the ring has
+    cdef uint64_t* table                   # place in the ring + 1, and above it 32 bits of the id; 0: free
     cdef uint64_t count                    # in the table
     cdef uint64_t secret
-    cdef uint64_t home(self, uint64_t low, uint64_t high) noexcept nogil
+    cdef uint64_t mix(self, uint64_t low, uint64_t high) noexcept nogil
     cdef uint64_t find(self, uint64_t low, uint64_t high) noexcept nogil
     cdef uint64_t known(self, uint64_t low, uint64_t high, int64_t now) noexcept nogil
     cdef int note(self, uint64_t low, uint64_t high, uint64_t seq, int64_t time) except -1

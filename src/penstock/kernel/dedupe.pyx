@@ -17,6 +17,7 @@ cdef enum:
 
 cdef uint64_t CAPACITY_MAX = 1ULL << 31
 cdef uint64_t NONE = 0xFFFFFFFFFFFFFFFFULL
+cdef uint64_t LOW_HALF = 0xFFFFFFFFULL
 
 
 cdef class DedupeWindow:
@@ -55,7 +56,7 @@ cdef class DedupeWindow:
     @property
     def memory_size(self):
         """Bytes of the ring and the table."""
-        return (self.ring_mask + 1) * (sizeof(Seen) + 2 * sizeof(uint32_t))
+        return (self.ring_mask + 1) * (sizeof(Seen) + 2 * sizeof(uint64_t))
 
     def lookup(self, bytes id_hash not None, int64_t now_ns):
         """The sequence that this id was stored at within the window."""
@@ -92,19 +93,22 @@ cdef class DedupeWindow:
 
     # The structure.
 
-    cdef inline uint64_t home(self, uint64_t low, uint64_t high) noexcept nogil:
-        """Where the table is searched first."""
-        return (((low ^ high) * self.secret) >> 24) & (self.ring_mask * 2 + 1)
+    cdef inline uint64_t mix(self, uint64_t low, uint64_t high) noexcept nogil:
+        """Of an id: the low half says where the table is searched first, the high half stands there."""
+        cdef uint64_t mixed = (low ^ high) * self.secret
+        return mixed ^ (mixed >> 32)
 
     cdef uint64_t find(self, uint64_t low, uint64_t high) noexcept nogil:
         """The place in the table of this id, NONE where it is not there."""
         cdef uint64_t mask = self.ring_mask * 2 + 1
-        cdef uint64_t at = self.home(low, high)
+        cdef uint64_t mixed = self.mix(low, high)
+        cdef uint64_t at = mixed & mask
         cdef Seen* seen
         while self.table[at]:
-            seen = &self.ring[self.table[at] - 1]
-            if seen.low == low and seen.high == high:
-                return at
+            if (self.table[at] ^ mixed) >> 32 == 0:
+                seen = &self.ring[(self.table[at] & LOW_HALF) - 1]
+                if seen.low == low and seen.high == high:
+                    return at
             at = (at + 1) & mask
         return NONE
 
@@ -114,7 +118,7 @@ cdef class DedupeWindow:
         cdef Seen* seen
         if at == NONE:
             return 0
-        seen = &self.ring[self.table[at] - 1]
+        seen = &self.ring[(self.table[at] & LOW_HALF) - 1]
         return seen.seq if now - seen.time < self.window else 0
 
     cdef int note(self, uint64_t low, uint64_t high, uint64_t seq, int64_t time) except -1:
@@ -141,11 +145,11 @@ cdef class DedupeWindow:
     cdef int resize(self, uint64_t capacity) except -1:
         """Move to a ring of another size and fill its table anew."""
         cdef Seen* ring = NULL
-        cdef uint32_t* table = NULL
+        cdef uint64_t* table = NULL
         cdef uint64_t n, held = self.stop - self.first
         if capacity <= CAPACITY_MAX:
             ring = <Seen*>malloc(capacity * sizeof(Seen))
-            table = <uint32_t*>calloc(2 * capacity, sizeof(uint32_t))
+            table = <uint64_t*>calloc(2 * capacity, sizeof(uint64_t))
         if ring == NULL or table == NULL:
             free(ring)
             free(table)
@@ -168,12 +172,13 @@ cdef class DedupeWindow:
         """Let the table find the entry at this place of the ring, instead of an older one with its id."""
         cdef uint64_t mask = self.ring_mask * 2 + 1
         cdef uint64_t at = self.find(self.ring[place].low, self.ring[place].high)
+        cdef uint64_t mixed = self.mix(self.ring[place].low, self.ring[place].high)
         if at == NONE:
-            at = self.home(self.ring[place].low, self.ring[place].high)
+            at = mixed & mask
             while self.table[at]:
                 at = (at + 1) & mask
             self.count += 1
-        self.table[at] = <uint32_t>(place + 1)
+        self.table[at] = (mixed & ~LOW_HALF) | (place + 1)
 
     cdef void drop(self, uint64_t place) noexcept nogil:
         """Take the entry at this place out of the table, if it is the one that the table finds."""
@@ -181,14 +186,14 @@ cdef class DedupeWindow:
         cdef uint64_t at = self.find(self.ring[place].low, self.ring[place].high)
         cdef uint64_t following, home
         cdef Seen* seen
-        if at == NONE or self.table[at] != place + 1:
+        if at == NONE or self.table[at] & LOW_HALF != place + 1:
             return
         self.count -= 1
         # Close the gap: what follows moves up unless it would come before its home.
         following = (at + 1) & mask
         while self.table[following]:
-            seen = &self.ring[self.table[following] - 1]
-            home = self.home(seen.low, seen.high)
+            seen = &self.ring[(self.table[following] & LOW_HALF) - 1]
+            home = self.mix(seen.low, seen.high) & mask
             if ((following - home) & mask) >= ((following - at) & mask):
                 self.table[at] = self.table[following]
                 at = following
