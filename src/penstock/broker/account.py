@@ -1,0 +1,126 @@
+"""Account: one subject space. Its clients, streams and services hear each other and nobody else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.kernel.client import Client
+from penstock.kernel.sublist import Sublist
+
+if TYPE_CHECKING:
+    from penstock.api.jetstream import JetStreamAccount
+    from penstock.broker.turn import Turn
+
+Handler = Callable[["Request"], None]
+
+
+class Limits(Protocol):
+    """What an account may have; -1: no limit."""
+
+    max_connections: int
+    max_subscriptions: int
+    max_payload: int
+
+
+class Request:
+    """A message that a service heard. Its bytes are copies and may be kept."""
+
+    __slots__ = ("account", "client", "headers", "payload", "reply", "subject")
+
+    def __init__(
+        self,
+        account: Account,
+        client: Client | None,
+        subject: bytes,
+        reply: bytes | None,
+        headers: bytes | None,
+        payload: bytes,
+    ) -> None:
+        self.account = account
+        self.client = client  # None: the server itself published it
+        self.subject = subject
+        self.reply = reply
+        self.headers = headers
+        self.payload = payload
+
+    def respond(self, payload: bytes, headers: bytes | None = None) -> None:
+        """Answer; without a reply subject nobody waits for it."""
+        if self.reply is not None:
+            self.account.publish(self.reply, payload, headers)
+
+
+class Service:
+    """A handler that hears a subject until it is closed."""
+
+    __slots__ = ("_token", "account", "handler", "subject")
+
+    def __init__(self, account: Account, subject: str, handler: Handler, queue: str | None) -> None:
+        self.account = account
+        self.subject = subject
+        self.handler = handler
+        self._token = account.sublist.add_service(self, subject.encode(), (queue or "").encode())
+
+    def __call__(
+        self, client: Client | None, subject: bytes, reply: bytes | None, headers: bytes | None, payload: bytes
+    ) -> None:
+        self.handler(Request(self.account, client, subject, reply, headers, payload))
+
+    def close(self) -> None:
+        """Hear nothing any more; twice is harmless."""
+        self.account.sublist.remove_service(self._token)
+
+
+class Account:
+    """One subject space."""
+
+    def __init__(self, name: str, turn: Turn, limits: Limits | None = None) -> None:
+        self.name = name
+        self.turn = turn
+        self.hub = hub = turn.hub
+        self.sublist = Sublist()
+        hub.add_sublist(self.sublist)
+        self.limits = limits
+        self.clients: dict[int, Client] = {}
+        self.jetstream: JetStreamAccount | None = None
+        self.created_ns = time.time_ns()
+        self.total_connections = 0
+        self.slow_consumers = 0
+
+    def publish(
+        self, subject: bytes, payload: bytes = b"", headers: bytes | None = None, reply: bytes | None = None
+    ) -> int:
+        """Publish from the server itself: to clients, streams and services. How many heard it."""
+        return self.hub.send(self.sublist, subject, payload, headers, reply)
+
+    def serve(self, subject: str, handler: Handler, queue: str | None = None) -> Service:
+        """Call `handler` for every message on a subject; `close` of what this gives ends it."""
+        return Service(self, subject, handler, queue)
+
+    def has_interest(self, subject: bytes) -> bool:
+        """Does anyone hear `subject`?"""
+        return self.sublist.hearer_count(subject) > 0
+
+    def matches(self, subject: bytes) -> int:
+        """How many subscriptions hear `subject`."""
+        return self.sublist.hearer_count(subject)
+
+    @property
+    def in_msgs(self) -> int:
+        return self.sublist.in_msgs
+
+    @property
+    def in_bytes(self) -> int:
+        return self.sublist.in_bytes
+
+    @property
+    def out_msgs(self) -> int:
+        return self.sublist.out_msgs
+
+    @property
+    def out_bytes(self) -> int:
+        return self.sublist.out_bytes
+
+    def __repr__(self) -> str:
+        return f"<Account {self.name}>"

@@ -1,0 +1,269 @@
+"""Intake: a stream on the server. It takes what is published on its subjects and answers when it is durable."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from penstock.db.stream import Stream
+from penstock.errors import ApiError, StoreError, StoreFailed
+from penstock.kernel.ingest import Ingest
+from penstock.store.base import NEVER
+from penstock.wire.go_json import encode
+
+if TYPE_CHECKING:
+    from penstock.broker.account import Account
+
+log = logging.getLogger("penstock")
+SUBMIT_BYTES = 1 << 18  # as much is worth its own sync: the disk works while the loop appends more
+RETRY_S = 0.001  # until the next look at a lock that another thread had
+EXPIRE_S_MAX = 3600.0
+
+
+class Intake:
+    """One stream's place on the server. Everything but `stream`'s own methods belongs to the loop's thread."""
+
+    def __init__(self, account: Account, stream: Stream, domain: str = "") -> None:
+        self.account = account
+        self.stream = stream
+        self.turn = turn = account.turn
+        self.domain = domain
+        self.name = stream.name
+        self._loop = turn.loop
+        self._core = stream.store.core
+        self._captures: list[int] = []
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._submitted = 0
+        self._is_retrying = False
+        self._expiry: asyncio.TimerHandle | None = None
+        self._expiry_due = 0
+        self.is_closed = False
+        self.ingest = Ingest()
+        self.ingest.intake = self
+        self.ingest.lock = stream._lock
+        self.ingest.core = self._core
+        self._core.log.set_notify(turn.event_fd)
+        stream._listeners.append(self._told)
+        self.configure()
+
+    # What it captures.
+
+    def configure(self) -> None:
+        """The stream's configuration is new or has changed: capture its subjects anew."""
+        self._release()
+        config = self.stream.config
+        self.ingest.rules = self.stream._rules
+        self.ingest.has_acks = not config.no_ack
+        fields: dict[str, str] = {"stream": config.name}
+        if self.domain:
+            fields["domain"] = self.domain
+        self.ingest.set_head(encode(fields)[:-1] + b',"seq":')
+        for subject in self._subjects():
+            self._captures.append(self.account.hub.capture(self.account.sublist, self.ingest, subject.encode()))
+        self._schedule_expiry()
+
+    def _subjects(self) -> tuple[str, ...]:
+        config = self.stream.config
+        return config.subjects if config.mirror is None else ()
+
+    def _release(self) -> None:
+        for token in self._captures:
+            self.account.hub.release(self.account.sublist, token)
+        self._captures.clear()
+
+    def close(self) -> None:
+        """Capture nothing any more. Answers under way are lost with the stream."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._release()
+        if self._expiry is not None:
+            self._expiry.cancel()
+        if not self._core.is_closed:
+            self._core.log.set_notify(-1)
+        if self._told in self.stream._listeners:
+            self.stream._listeners.remove(self._told)
+        self.turn.forget(self)
+        for _, future in self._waiters:
+            if not future.done():
+                future.set_exception(StoreError(f"stream {self.name} is closed"))
+        self._waiters.clear()
+
+    # What the compiled side asks.
+
+    def refusal(self, error: Exception) -> bytes:
+        """The answer to a publish that was refused."""
+        if not isinstance(error, ApiError):
+            if not isinstance(error, StoreError):
+                log.error("stream %s: a publish failed", self.name, exc_info=error)
+            error = StoreFailed(str(error))
+        fields: dict[str, object] = {"error": error.to_json(), "stream": self.name}
+        if self.domain:
+            fields["domain"] = self.domain
+        fields["seq"] = 0
+        return encode(fields)
+
+    def failure_at(self, position: int) -> bytes | None:
+        """Why what was appended up to `position` was not kept, as an answer; None when it was."""
+        try:
+            self.stream.store.check_position(position)
+        except StoreError as error:
+            return self.refusal(error)
+        return None
+
+    def touched(self) -> None:
+        """A batch was appended."""
+        if self._core.position - self._submitted >= SUBMIT_BYTES:
+            self.submit()
+        self.turn.touch(self)
+
+    def has_parked(self) -> None:
+        """A batch could not be appended: another thread has the stream."""
+        if not self._is_retrying:
+            self._is_retrying = True
+            self._loop.call_later(RETRY_S, self._retry)
+
+    def _retry(self) -> None:
+        self._is_retrying = False
+        if self.is_closed:
+            return
+        if self.ingest.parked_count:
+            if not self.ingest.take_parked():
+                self.has_parked()
+                return
+            self.touched()
+        else:
+            self.turn.touch(self)
+        self.turn.end()
+
+    # Commits.
+
+    def submit(self) -> None:
+        """Hand over what was appended: one sync for all of it."""
+        lock = self.stream._lock
+        if not lock.acquire(blocking=False):
+            self.has_parked()
+            return
+        try:
+            if not self._core.is_closed:
+                self._submitted = self.stream.store.submit()
+        finally:
+            lock.release()
+
+    def settle(self) -> bool:
+        """Answer what is durable, or lost, by now: whether somebody still waits."""
+        core, store = self._core, self.stream.store
+        if core.is_closed:
+            return False
+        if core.log.failure() is not None and not self._roll_back():
+            return True
+        self.ingest.has_failures = bool(store.failures)
+        is_waiting = self.account.hub.settle(self.ingest, self.account.sublist)
+        if self._waiters:
+            self._wake()
+        self._tidy()
+        if self.stream._listeners:
+            self._tell_others()
+        return is_waiting or bool(self._waiters)
+
+    def _roll_back(self) -> bool:
+        """After a failed commit: forget what was not kept, so that those who wait for it can be told."""
+        lock = self.stream._lock
+        if not lock.acquire(blocking=False):
+            self.has_parked()
+            return False
+        try:
+            self.stream.store.retry()  # type: ignore[attr-defined]
+        except StoreError as error:
+            log.warning("stream %s: %s", self.name, error)  # the next publish is refused with it
+        finally:
+            lock.release()
+        return True
+
+    def _tidy(self) -> None:
+        """Housekeeping after a commit. Whoever has the lock just now does the same at its end."""
+        lock = self.stream._lock
+        if lock.acquire(blocking=False):
+            try:
+                self._core.settle()
+                self.stream.store.after_commit()
+                self._schedule_expiry()
+            finally:
+                lock.release()
+
+    def _wake(self) -> None:
+        store = self.stream.store
+        position = store.committed_position
+        still: list[tuple[int, asyncio.Future[None]]] = []
+        for wanted, future in self._waiters:
+            if future.done():
+                continue
+            if wanted > position:
+                still.append((wanted, future))
+                continue
+            try:
+                store.check_position(wanted)
+            except StoreError as error:
+                future.set_exception(error)
+            else:
+                future.set_result(None)
+        self._waiters = still
+
+    async def committed(self) -> None:
+        """Return once all that was appended so far is durable; raise when it was lost."""
+        position = self._core.position
+        if self._core.log.failure() is None and self.stream.store.committed_position >= position:
+            return
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append((position, future))
+        if self._submitted < position:
+            self.submit()
+        self.turn.wait_for(self)
+        self._wake()
+        await future
+
+    # Others that use the same stream in this process.
+
+    def _told(self) -> None:
+        """A publish through the library was committed."""
+
+    def _tell_others(self) -> None:
+        for listener in tuple(self.stream._listeners):
+            if listener != self._told:
+                listener()
+
+    # Time.
+
+    def _schedule_expiry(self) -> None:
+        """Have a look when the next message becomes too old."""
+        due = self.stream.store.next_due
+        if due == self._expiry_due and self._expiry is not None:
+            return
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        self._expiry_due = due
+        if due == NEVER or not self.stream.store.index.messages:
+            return
+        delay = (due - self.stream.store.clock.now_ns()) / 1e9
+        self._expiry = self._loop.call_later(min(max(delay, 0.0), EXPIRE_S_MAX) + 0.001, self._expire)
+
+    def _expire(self) -> None:
+        self._expiry = None
+        self._expiry_due = 0
+        if self.is_closed or self._core.is_closed:
+            return
+        lock = self.stream._lock
+        if not lock.acquire(blocking=False):
+            self._expiry = self._loop.call_later(RETRY_S * 10, self._expire)
+            return
+        try:
+            self.stream.store.expire_if_due()
+        except StoreError as error:
+            log.warning("stream %s: %s", self.name, error)
+        finally:
+            lock.release()
+        self._schedule_expiry()
+        self.turn.touch(self)
+        self.turn.end()

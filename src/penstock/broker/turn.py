@@ -1,0 +1,86 @@
+"""Turn: what happens at the end of a turn of the loop. Batches go to the commit threads, answers and frames to the sockets.
+
+All streams tell one eventfd of their commits; it wakes the loop, and the answers that are durable leave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Protocol, cast
+
+from penstock.kernel.hub import Hub
+
+if TYPE_CHECKING:
+    from penstock.broker.intake import Intake
+
+
+class Sender(Protocol):
+    """A client that can be told to send what waits for it."""
+
+    def flush(self) -> None: ...
+
+
+class Turn:
+    """The end of each turn of one loop's work."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, hub: Hub) -> None:
+        self.loop = loop
+        self.hub = hub
+        self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._touched: list[Intake] = []
+        self._waiting: set[Intake] = set()
+        self._call_soon = loop.call_soon
+        loop.add_reader(self.event_fd, self._committed)
+        hub.on_turn = self._ask
+
+    def close(self) -> None:
+        """No stream may tell of its commits any more."""
+        self.loop.remove_reader(self.event_fd)
+        os.close(self.event_fd)
+
+    def _ask(self) -> None:
+        self._call_soon(self.end)
+
+    def touch(self, intake: Intake) -> None:
+        """`intake` has appended something."""
+        self._touched.append(intake)
+
+    def wait_for(self, intake: Intake) -> None:
+        """`intake` has something that waits for a commit."""
+        self._waiting.add(intake)
+
+    def end(self) -> None:
+        """Submit, settle, flush: once for everything that came in this turn."""
+        hub = self.hub
+        hub.begin_turn_end()
+        if self._touched:
+            touched, self._touched = self._touched, []
+            for intake in touched:
+                intake.submit()
+                if intake.settle():
+                    self._waiting.add(intake)
+        self._flush()
+
+    def _flush(self) -> None:
+        for client in self.hub.take_dirty():
+            cast(Sender, client).flush()
+        self.hub.bury()
+        self.hub.finish_turn_end()
+
+    def _committed(self) -> None:
+        """A commit thread says that something moved."""
+        try:
+            os.eventfd_read(self.event_fd)
+        except BlockingIOError:
+            return
+        self.hub.begin_turn_end()
+        waiting, self._waiting = self._waiting, set()
+        for intake in waiting:
+            if intake.settle():
+                self._waiting.add(intake)
+        self._flush()
+
+    def forget(self, intake: Intake) -> None:
+        """`intake` is closed."""
+        self._waiting.discard(intake)

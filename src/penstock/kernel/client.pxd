@@ -1,0 +1,53 @@
+# One connection as the compiled side knows it: what it may do, what it hears, what waits to be sent to it.
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from penstock.kernel.permissions cimport Permissions
+from penstock.kernel.sublist cimport Sub, Sublist
+
+cdef class Client:
+    cdef readonly uint64_t cid
+    cdef public object account             # broker.account.Account, None before it is known
+    cdef Sublist sublist                   # the account's
+    cdef public Permissions permissions    # None: everything
+    cdef public bint awaits_auth           # nothing but CONNECT is taken
+    cdef public bint is_verbose
+    cdef public bint is_pedantic
+    cdef public bint has_echo
+    cdef public bint has_headers           # told in CONNECT: HMSG may be sent
+    cdef public bint takes_headers         # the server has headers on, and so has the client
+    cdef public bint has_no_responders
+    cdef public bint is_system             # of the system account
+    cdef public bint is_paused             # commands wait, in `held`, until resume
+    cdef readonly bint is_closed
+    cdef readonly bint is_slow             # more waits for it than it may: to be cut off
+    cdef public bint is_stalled            # it publishes faster than a hearer reads: to be slowed down
+    cdef bint is_dirty                     # on the hub's list of those with something to send
+    cdef public int64_t max_payload        # below 0: no limit
+    cdef public int64_t max_control_line
+    cdef public int64_t max_pending
+    cdef public int64_t max_subs           # 0: no limit
+    cdef public int64_t max_sub_tokens     # 0: no limit
+    cdef public uint64_t backlog           # bytes handed to the transport that it has not sent yet
+    cdef public uint64_t in_msgs
+    cdef public uint64_t in_bytes
+    cdef public uint64_t out_msgs
+    cdef public uint64_t out_bytes
+    cdef public uint64_t stalls
+    cdef public int64_t last_ns            # wall clock of the last thing that came
+    cdef uint8_t* out
+    cdef size_t out_size
+    cdef size_t out_capacity
+    cdef uint8_t* held                     # bytes that came and make no whole command yet
+    cdef size_t held_size
+    cdef size_t held_capacity
+    cdef size_t held_wanted                # how large the command is that they begin, 0: not known
+    cdef Sub** subs                        # by sid: open addressing, a power of two
+    cdef uint32_t sub_capacity
+    cdef readonly uint32_t sub_count
+
+    cdef uint8_t* room(self, size_t size) except NULL
+    cdef int put(self, const uint8_t* data, size_t size) except -1
+    cdef Sub* find(self, const uint8_t* sid, uint32_t size) noexcept nogil
+    cdef int keep(self, Sub* sub) except -1
+    cdef void drop(self, Sub* sub) noexcept
+    cdef int hold(self, const uint8_t* data, size_t size) except -1

@@ -1,0 +1,63 @@
+# The exchange: commands of one connection become frames for others, batches for streams, calls of services.
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from penstock.kernel.client cimport Client
+from penstock.kernel.ingest cimport Ingest
+from penstock.kernel.parser cimport Command
+from penstock.kernel.sublist cimport Sub, Sublist
+
+cdef struct Letter:                        # a message on its way to its hearers
+    const uint8_t* subject
+    const uint8_t* reply
+    const uint8_t* headers
+    const uint8_t* payload
+    uint32_t subject_size
+    uint32_t reply_size
+    uint32_t headers_size
+    uint32_t payload_size
+    uint32_t tail_size                     # what follows the sid in the line of a MSG or HMSG; 0: not made yet
+    uint32_t plain_tail_size               # the same for those who take no headers
+    bint copies                            # its bytes do not last until the end of the turn
+
+cdef class Hub:
+    cdef readonly object read_view         # what sockets are read into: one buffer for all
+    cdef uint8_t* read_buffer
+    cdef Py_ssize_t read_size
+    cdef uint8_t* tail
+    cdef uint8_t* plain_tail
+    cdef size_t tail_capacity
+    cdef list dirty                        # clients with something to send
+    cdef list touched                      # ingests with a batch
+    cdef list calls                        # services to be called at the end of the read
+    cdef list sublists                     # with removed subscriptions to bury
+    cdef public object on_turn             # called once when something is to be done at the end of this turn of the loop
+    cdef bint is_turn_due
+    cdef int depth                         # reads under way
+    cdef uint64_t random
+    cdef public uint64_t in_msgs
+    cdef public uint64_t in_bytes
+    cdef public uint64_t out_msgs
+    cdef public uint64_t out_bytes
+    cdef public bint no_stall
+
+    cdef int ask_turn(self) except -1
+    cdef int soil(self, Client client) except -1
+    cdef Py_ssize_t consume(self, Link client, const uint8_t* data, Py_ssize_t size) except -1
+    cdef int publish(self, Link client, Command* command) except -1
+    cdef int subscribe(self, Link client, Command* command) except -1
+    cdef int unsubscribe(self, Client client, Command* command) except -1
+    cdef int route(self, Sublist sublist, Client publisher, Letter* letter, bint cached) except -1
+    cdef bint deliver(self, Sub* sub, Sublist sublist, Client publisher, Letter* letter) except -1
+    cdef int write(self, Client client, Sub* sub, Letter* letter) except -1
+    cdef int make_tail(self, Letter* letter, bint has_headers) except -1
+    cdef int no_responders(self, Client client, Command* command) except -1
+    cdef int end_read(self) except -1
+
+cdef class Link(Client):
+    cdef Hub hub
+    cdef bint is_reading_held              # the transport reads into `held`
+    cdef public bint wants_ping            # tell `pinged` of the next PING
+    cdef public bint wants_pong            # tell `ponged` of the next PONG
+
+    cdef int _feed(self, const uint8_t* data, Py_ssize_t size) except -1
+    cdef int _feed_held(self) except -1

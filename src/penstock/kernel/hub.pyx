@@ -1,0 +1,650 @@
+"""Hub: the exchange of a server. It reads commands, finds who hears a message, and writes it into their buffers.
+
+Within one read nothing waits and nothing is called back but CONNECT: frames go into buffers, messages for streams into batches,
+messages for services onto a list. `end_read` takes the batches and calls the services; the turn of the loop ends with
+`submit`, `settle` and `flush`, which the server's `on_turn` arranges.
+"""
+import logging
+import time
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcmp, memcpy, memmove
+
+from penstock.kernel.frame cimport write_decimal
+from penstock.kernel.ingest cimport ANSWER_ACK, ANSWER_DUPLICATE, ANSWER_ERROR, Chunk, Waiting
+from penstock.kernel.parser cimport (
+    OP_CONNECT, OP_FAULT, OP_NONE, OP_PING, OP_PONG, OP_PUB, OP_SUB, OP_UNSUB, parse_command,
+)
+from penstock.kernel.subject cimport subject_is_valid
+from penstock.kernel.sublist cimport KIND_CLIENT, KIND_SERVICE, KIND_STREAM, Answer
+
+cdef extern from "Python.h":
+    int PyBUF_WRITE
+
+cdef extern from "time.h" nogil:
+    cdef struct timespec:
+        long tv_sec
+        long tv_nsec
+    int clock_gettime(int clock, timespec* at)
+    int CLOCK_MONOTONIC
+    int CLOCK_REALTIME_COARSE
+
+cdef enum:
+    READ_SIZE = 262144
+    STALL_PART = 4                         # a hearer with more than 3/4 of its bound waiting slows its publishers down
+
+log = logging.getLogger("penstock")
+cdef bytes _PONG = b"PONG\r\n"
+cdef bytes _OK = b"+OK\r\n"
+cdef bytes _INBOX = b"_INBOX."
+
+
+cdef inline int64_t _now(int clock) noexcept nogil:
+    cdef timespec at
+    clock_gettime(clock, &at)
+    return <int64_t>at.tv_sec * 1000000000 + at.tv_nsec
+
+
+cdef inline bint _begins(const uint8_t* text, uint32_t size, const char* with_, uint32_t with_size) noexcept nogil:
+    return size >= with_size and memcmp(text, with_, with_size) == 0
+
+
+cdef inline bint _is_reserved_reply(const uint8_t* reply, uint32_t size) noexcept nogil:
+    return size > 4 and ((reply[0] == c"$" and _begins(reply, size, b"$JS.ACK.", 8))
+                         or (reply[0] == c"_" and (_begins(reply, size, b"_R_.", 4)
+                                                   or (size > 5 and _begins(reply, size, b"_GR_.", 5)))))
+
+
+cdef inline bint _can_be_heard(const uint8_t* subject, uint32_t size) noexcept nogil:
+    """What may be subscribed to: no empty token, and nothing after `>`."""
+    cdef uint32_t n
+    if size == 0 or subject[0] == c"." or subject[size - 1] == c".":
+        return False
+    for n in range(1, size):
+        if subject[n] == c"." and (subject[n - 1] == c"."
+                                   or (subject[n - 1] == c">" and (n == 1 or subject[n - 2] == c"."))):
+            return False
+    return True
+
+
+cdef class Hub:
+    """One server's exchange. Everything happens on the thread of its loop."""
+
+    def __cinit__(self):
+        self.read_buffer = <uint8_t*>malloc(READ_SIZE)
+        if self.read_buffer == NULL:
+            raise MemoryError
+        self.read_size = READ_SIZE
+        self.read_view = PyMemoryView_FromMemory(<char*>self.read_buffer, READ_SIZE, PyBUF_WRITE)
+        self.dirty = []
+        self.touched = []
+        self.calls = []
+        self.sublists = []
+        self.random = <uint64_t>time.time_ns() | 1
+
+    def __dealloc__(self):
+        # `read_view` is ours alone: transports ask for it anew for every read.
+        free(self.read_buffer)
+        free(self.tail)
+        free(self.plain_tail)
+
+    def add_sublist(self, Sublist sublist not None):
+        self.sublists.append(sublist)
+
+    def remove_sublist(self, Sublist sublist not None):
+        self.sublists.remove(sublist)
+
+    # The end of a read, the end of a turn.
+
+    cdef int ask_turn(self) except -1:
+        if not self.is_turn_due:
+            self.is_turn_due = True
+            self.on_turn()
+        return 0
+
+    cdef int soil(self, Client client) except -1:
+        """Something waits to be sent to `client`."""
+        if not client.is_dirty:
+            client.is_dirty = True
+            self.dirty.append(client)
+            self.ask_turn()
+        return 0
+
+    def begin_turn_end(self):
+        """The turn ends: what comes up meanwhile belongs to it."""
+        self.is_turn_due = True
+
+    def finish_turn_end(self):
+        """The turn has ended; what came up too late is the next one's."""
+        self.is_turn_due = False
+        if self.dirty or self.touched:
+            self.ask_turn()
+
+    def take_dirty(self):
+        """The clients with something to send."""
+        cdef Client client
+        taken = self.dirty
+        self.dirty = []
+        for client in taken:
+            client.is_dirty = False
+        return taken
+
+    def bury(self):
+        """Free removed subscriptions."""
+        cdef Sublist sublist
+        for sublist in self.sublists:
+            sublist.bury()
+
+    cdef int end_read(self) except -1:
+        """Take the batches, then call the services: what they publish is taken too."""
+        cdef Ingest ingest
+        while self.touched or self.calls:
+            touched = self.touched
+            self.touched = []
+            for ingest in touched:
+                ingest.take()
+                ingest.intake.touched()
+            calls = self.calls
+            self.calls = []
+            for service, client, subject, reply, headers, payload in calls:
+                try:
+                    service(client, subject, reply, headers, payload)
+                except Exception:          # noqa: a service that fails must not take the connection with it
+                    log.exception("a service failed on %r", subject)
+        return 0
+
+    # Commands.
+
+    cdef Py_ssize_t consume(self, Link client, const uint8_t* data, Py_ssize_t size) except -1:
+        """Do what the whole commands in data[:size] say: how many bytes they were."""
+        cdef Command command
+        cdef Py_ssize_t at = 0, taken
+        client.last_ns = _now(CLOCK_REALTIME_COARSE)
+        self.depth += 1
+        try:
+            while at < size and not client.is_closed and not client.is_paused:
+                if client.awaits_auth and data[at] != c"C" and data[at] != c"c":
+                    client.unauthorized()
+                    return size
+                taken = parse_command(data + at, size - at, client.max_control_line, client.max_payload,
+                                      client.takes_headers, &command)
+                if command.op == OP_PUB:
+                    self.publish(client, &command)
+                elif command.op == OP_NONE:
+                    client.held_wanted = command.wanted
+                    break
+                elif command.op == OP_FAULT:
+                    client.faulted(command.fault, data[at:min(size, at + 64)])
+                    return size
+                elif command.op == OP_SUB:
+                    self.subscribe(client, &command)
+                elif command.op == OP_UNSUB:
+                    self.unsubscribe(client, &command)
+                elif command.op == OP_PING:
+                    client.put(<const uint8_t*>PyBytes_AS_STRING(_PONG), 6)
+                    self.soil(client)
+                    if client.wants_ping:
+                        client.wants_ping = False
+                        client.pinged()
+                elif command.op == OP_PONG:
+                    if client.wants_pong:
+                        client.wants_pong = False
+                        client.ponged()
+                elif command.op == OP_CONNECT:
+                    # What came before it in this read is answered under the account it was sent in.
+                    self.end_read()
+                    client.connected(command.text[:command.text_size])
+                at += taken
+        finally:
+            self.depth -= 1
+            self.end_read()
+        return at
+
+    cdef int publish(self, Link client, Command* command) except -1:
+        cdef Letter letter
+        cdef uint64_t size = <uint64_t>command.headers_size + command.payload_size
+        cdef Sublist sublist = client.sublist
+        client.in_msgs += 1
+        client.in_bytes += size
+        self.in_msgs += 1
+        self.in_bytes += size
+        if client.is_pedantic and not subject_is_valid(command.subject, command.subject_size):
+            client.told(b"Invalid Publish Subject")
+        if sublist is None:
+            return 0
+        sublist.in_msgs += 1
+        sublist.in_bytes += size
+        if command.subject[0] == c"_" and _begins(command.subject, command.subject_size, b"_GR_.", 5):
+            client.refused_publish(command.subject[:command.subject_size])
+            return 0
+        if client.permissions is not None and not client.permissions.may_publish(command.subject, command.subject_size):
+            client.refused_publish(command.subject[:command.subject_size])
+            return 0
+        if command.subject[0] == c"$" and not client.is_system and _begins(command.subject, command.subject_size, b"$NRG.", 5):
+            client.refused_publish(command.subject[:command.subject_size])
+            return 0
+        if command.reply_size and _is_reserved_reply(command.reply, command.reply_size):
+            client.refused_reply(command.reply[:command.reply_size])
+            return 0
+        if client.is_verbose:
+            client.put(<const uint8_t*>PyBytes_AS_STRING(_OK), 5)
+            self.soil(client)
+        letter.subject = command.subject
+        letter.subject_size = command.subject_size
+        letter.reply = command.reply
+        letter.reply_size = command.reply_size
+        letter.headers = command.headers
+        letter.headers_size = command.headers_size
+        letter.payload = command.payload
+        letter.payload_size = command.payload_size
+        letter.copies = False
+        if not self.route(sublist, client, &letter, True) and command.reply_size and client.has_no_responders:
+            self.no_responders(client, command)
+        return 0
+
+    cdef int no_responders(self, Client client, Command* command) except -1:
+        """Nobody heard a request: its publisher learns it, where it listens for the reply."""
+        cdef Answer* answer = client.sublist.match(command.reply, command.reply_size, False)
+        cdef uint32_t n
+        cdef Letter letter
+        for n in range(answer.plain_count):
+            if answer.subs[n].kind == KIND_CLIENT and answer.subs[n].target == <void*>client:
+                headers = b"NATS/1.0 503\r\nNats-Subject: " + command.subject[:command.subject_size] + b"\r\n\r\n"
+                letter.subject = command.reply
+                letter.subject_size = command.reply_size
+                letter.reply = NULL
+                letter.reply_size = 0
+                letter.headers = <const uint8_t*>PyBytes_AS_STRING(headers)
+                letter.headers_size = <uint32_t>PyBytes_GET_SIZE(headers)
+                letter.payload = NULL
+                letter.payload_size = 0
+                letter.tail_size = letter.plain_tail_size = 0
+                letter.copies = False
+                self.write(client, answer.subs[n], &letter)
+                return 0
+        return 0
+
+    cdef int subscribe(self, Link client, Command* command) except -1:
+        cdef Sub* sub
+        if client.sublist is None:
+            return 0
+        if client.permissions is not None and not client.permissions.may_subscribe(
+                command.subject, command.subject_size, command.queue, command.queue_size):
+            client.refused_subscribe(command.subject[:command.subject_size], command.queue[:command.queue_size])
+            return 0
+        if command.queue_size == 5 and memcmp(command.queue, b"_sys_", 5) == 0:
+            client.refused_subscribe(command.subject[:command.subject_size], b"_sys_")
+            return 0
+        if client.max_sub_tokens and _token_count(command.subject, command.subject_size) > client.max_sub_tokens:
+            client.refused_tokens(command.subject[:command.subject_size])
+            return 0
+        if client.max_subs and client.sub_count >= client.max_subs or client.has_too_many_subs():
+            client.told(b"maximum subscriptions exceeded")
+            return 0
+        if client.find(command.sid, command.sid_size) == NULL:
+            if not _can_be_heard(command.subject, command.subject_size):
+                client.told(b"Invalid Subject")
+                return 0
+            sub = client.sublist.insert(KIND_CLIENT, <void*>client, command.subject, command.subject_size, command.queue,
+                                        command.queue_size, command.sid, command.sid_size)
+            sub.is_checked = client.permissions is not None and client.permissions.filters_delivery(
+                command.subject, command.subject_size)
+            client.keep(sub)
+        if client.is_verbose:
+            client.put(<const uint8_t*>PyBytes_AS_STRING(_OK), 5)
+            self.soil(client)
+        return 0
+
+    cdef int unsubscribe(self, Client client, Command* command) except -1:
+        cdef Sub* sub = client.find(command.sid, command.sid_size)
+        if sub != NULL:
+            if command.max_msgs > 0 and command.max_msgs > sub.msgs:
+                sub.max_msgs = command.max_msgs
+            else:
+                client.drop(sub)
+                client.sublist.remove(sub)
+        if client.is_verbose:
+            client.put(<const uint8_t*>PyBytes_AS_STRING(_OK), 5)
+            self.soil(client)
+        return 0
+
+    # Messages.
+
+    cdef int route(self, Sublist sublist, Client publisher, Letter* letter, bint cached) except -1:
+        """Deliver to everyone who hears it: how many did."""
+        cdef Answer* answer
+        cdef uint32_t n, start, size, picked
+        cdef int heard = 0
+        letter.tail_size = letter.plain_tail_size = 0
+        if cached and letter.subject[0] == c"_" and _begins(letter.subject, letter.subject_size, b"_INBOX.", 7):
+            cached = False                 # each is used once
+        answer = sublist.match(letter.subject, letter.subject_size, cached)
+        for n in range(answer.plain_count):
+            heard += self.deliver(answer.subs[n], sublist, publisher, letter)
+        start = answer.plain_count
+        for n in range(answer.group_count):
+            size = answer.group_ends[n] - start
+            self.random ^= self.random << 13
+            self.random ^= self.random >> 7
+            self.random ^= self.random << 17
+            picked = <uint32_t>(self.random % size)
+            for _ in range(size):
+                if self.deliver(answer.subs[start + picked], sublist, publisher, letter):
+                    heard += 1
+                    break
+                picked = picked + 1 if picked + 1 < size else 0
+            start = answer.group_ends[n]
+        return heard
+
+    cdef bint deliver(self, Sub* sub, Sublist sublist, Client publisher, Letter* letter) except -1:
+        cdef Client client
+        cdef Ingest ingest
+        if sub.is_dead:
+            return False
+        if sub.kind == KIND_CLIENT:
+            client = <Client>sub.target
+            if client.is_closed or (client is publisher and not client.has_echo):
+                return False
+            if sub.is_checked and not client.permissions.may_deliver(letter.subject, letter.subject_size, sub.queue,
+                                                                     sub.queue_size):
+                return False
+            sub.msgs += 1
+            if sub.max_msgs > 0 and sub.msgs >= sub.max_msgs:
+                client.drop(sub)
+                sublist.remove(sub)
+            self.write(client, sub, letter)
+            if letter.reply_size and client.permissions is not None and client.permissions.has_responses:
+                client.permissions.note_reply(letter.reply, letter.reply_size, _now(CLOCK_MONOTONIC))
+            if publisher is not None and client.backlog + client.out_size > client.max_pending - client.max_pending // STALL_PART:
+                if not self.no_stall and publisher is not client:
+                    publisher.is_stalled = True
+            return True
+        sub.msgs += 1
+        if sub.kind == KIND_STREAM:
+            ingest = <Ingest>sub.target
+            ingest.add(letter.subject, letter.subject_size, letter.reply, letter.reply_size, letter.headers,
+                       letter.headers_size, letter.payload, letter.payload_size, letter.copies)
+            if not ingest.is_touched:
+                ingest.is_touched = True
+                self.touched.append(ingest)
+                self.ask_turn()
+            return True
+        self.calls.append((<object>sub.target, publisher, letter.subject[:letter.subject_size],
+                           letter.reply[:letter.reply_size] if letter.reply_size else None,
+                           letter.headers[:letter.headers_size] if letter.headers_size else None,
+                           letter.payload[:letter.payload_size] if letter.payload_size else b""))
+        return True
+
+    cdef int make_tail(self, Letter* letter, bint has_headers) except -1:
+        """What follows the sid: [reply] [headers' size] size, and the line's end."""
+        cdef size_t capacity = letter.reply_size + 64
+        cdef uint8_t* out
+        cdef void* grown
+        if capacity > self.tail_capacity:
+            grown = realloc(self.tail, capacity)
+            if grown == NULL:
+                raise MemoryError
+            self.tail = <uint8_t*>grown
+            grown = realloc(self.plain_tail, capacity)
+            if grown == NULL:
+                raise MemoryError
+            self.plain_tail = <uint8_t*>grown
+            self.tail_capacity = capacity
+        out = self.tail if has_headers else self.plain_tail
+        out[0] = c" "
+        out += 1
+        if letter.reply_size:
+            memcpy(out, letter.reply, letter.reply_size)
+            out += letter.reply_size
+            out[0] = c" "
+            out += 1
+        if has_headers:
+            out += write_decimal(out, letter.headers_size)
+            out[0] = c" "
+            out += 1
+            out += write_decimal(out, <uint64_t>letter.headers_size + letter.payload_size)
+        else:
+            out += write_decimal(out, letter.payload_size)
+        out[0] = c"\r"
+        out[1] = c"\n"
+        out += 2
+        if has_headers:
+            letter.tail_size = <uint32_t>(out - self.tail)
+        else:
+            letter.plain_tail_size = <uint32_t>(out - self.plain_tail)
+        return 0
+
+    cdef int write(self, Client client, Sub* sub, Letter* letter) except -1:
+        """One MSG or HMSG frame into the client's buffer."""
+        cdef bint has_headers = letter.headers_size != 0 and client.has_headers
+        cdef uint8_t* out
+        cdef uint8_t* start
+        cdef uint32_t tail_size
+        if client.is_slow or client.is_closed:
+            return 0
+        if has_headers:
+            if letter.tail_size == 0:
+                self.make_tail(letter, True)
+            tail_size = letter.tail_size
+        else:
+            if letter.plain_tail_size == 0:
+                self.make_tail(letter, False)
+            tail_size = letter.plain_tail_size
+        start = out = client.room(8 + letter.subject_size + sub.sid_size + tail_size + letter.headers_size
+                                  + <size_t>letter.payload_size)
+        if has_headers:
+            memcpy(out, b"HMSG ", 5)
+            out += 5
+        else:
+            memcpy(out, b"MSG ", 4)
+            out += 4
+        memcpy(out, letter.subject, letter.subject_size)
+        out += letter.subject_size
+        out[0] = c" "
+        out += 1
+        memcpy(out, sub.sid, sub.sid_size)
+        out += sub.sid_size
+        memcpy(out, self.tail if has_headers else self.plain_tail, tail_size)
+        out += tail_size
+        if has_headers:
+            memcpy(out, letter.headers, letter.headers_size)
+            out += letter.headers_size
+            client.out_bytes += letter.headers_size
+            self.out_bytes += letter.headers_size
+        if letter.payload_size:
+            memcpy(out, letter.payload, letter.payload_size)
+            out += letter.payload_size
+        out[0] = c"\r"
+        out[1] = c"\n"
+        client.out_size += <size_t>(out + 2 - start)
+        client.out_msgs += 1
+        client.out_bytes += letter.payload_size
+        self.out_msgs += 1
+        self.out_bytes += letter.payload_size
+        if client.sublist is not None:
+            client.sublist.out_msgs += 1
+            client.sublist.out_bytes += letter.payload_size
+        if client.backlog + client.out_size > <uint64_t>client.max_pending:
+            client.is_slow = True
+        self.soil(client)
+        return 0
+
+    # Doors.
+
+    def send(self, Sublist sublist not None, bytes subject not None, bytes payload not None, bytes headers=None,
+             bytes reply=None, Client publisher=None):
+        """Publish from the server itself: how many heard it."""
+        cdef Letter letter
+        cdef int heard
+        letter.subject = <const uint8_t*>PyBytes_AS_STRING(subject)
+        letter.subject_size = <uint32_t>PyBytes_GET_SIZE(subject)
+        letter.reply = NULL if reply is None else <const uint8_t*>PyBytes_AS_STRING(reply)
+        letter.reply_size = 0 if reply is None else <uint32_t>PyBytes_GET_SIZE(reply)
+        letter.headers = NULL if headers is None else <const uint8_t*>PyBytes_AS_STRING(headers)
+        letter.headers_size = 0 if headers is None else <uint32_t>PyBytes_GET_SIZE(headers)
+        letter.payload = <const uint8_t*>PyBytes_AS_STRING(payload)
+        letter.payload_size = <uint32_t>PyBytes_GET_SIZE(payload)
+        letter.copies = True
+        heard = self.route(sublist, publisher, &letter, True)
+        if self.depth == 0 and (self.touched or self.calls):
+            self.depth += 1
+            try:
+                self.end_read()
+            finally:
+                self.depth -= 1
+        return heard
+
+    def capture(self, Sublist sublist not None, Ingest ingest not None, bytes subject not None):
+        """Let a stream hear a subject: a token for `release`."""
+        return <size_t>sublist.insert(KIND_STREAM, <void*>ingest, <const uint8_t*>PyBytes_AS_STRING(subject),
+                                      <uint32_t>PyBytes_GET_SIZE(subject), NULL, 0, NULL, 0)
+
+    def release(self, Sublist sublist not None, size_t token):
+        """Undo `capture`, once."""
+        sublist.remove(<Sub*>token)
+        self.ask_turn()                    # it is buried at the turn's end
+
+    def settle(self, Ingest ingest not None, Sublist sublist not None):
+        """Send the answers that are durable by now: whether others still wait."""
+        cdef Chunk* chunk
+        cdef Waiting* item
+        cdef Letter letter
+        cdef uint8_t text[1024]
+        cdef uint64_t committed = ingest.core.log.committed()
+        cdef uint32_t n, size, head_size
+        cdef bytes head = ingest.head, error, failure
+        head_size = <uint32_t>PyBytes_GET_SIZE(head)
+        assert head_size < 900
+        memcpy(text, PyBytes_AS_STRING(head), head_size)
+        letter.reply = letter.headers = NULL
+        letter.reply_size = letter.headers_size = 0
+        letter.copies = True
+        while True:
+            chunk = ingest.pop(committed)
+            if chunk == NULL:
+                break
+            try:
+                failure = ingest.intake.failure_at(chunk.position) if ingest.has_failures else None
+                for n in range(chunk.count):
+                    item = &chunk.items[n]
+                    letter.subject = chunk.replies + item.reply_at
+                    letter.subject_size = item.reply_size
+                    if item.answer == ANSWER_ERROR or failure is not None:
+                        error = failure if item.answer != ANSWER_ERROR else ingest.errors.pop(item.seq)
+                        letter.payload = <const uint8_t*>PyBytes_AS_STRING(error)
+                        letter.payload_size = <uint32_t>PyBytes_GET_SIZE(error)
+                    else:
+                        size = head_size + <uint32_t>write_decimal(text + head_size, item.seq)
+                        if item.answer == ANSWER_DUPLICATE:
+                            memcpy(text + size, b',"duplicate": true', 18)
+                            size += 18
+                        text[size] = c"}"
+                        letter.payload = text
+                        letter.payload_size = size + 1
+                    self.route(sublist, None, &letter, False)
+            finally:
+                free(chunk)
+        if self.depth == 0 and (self.touched or self.calls):
+            self.end_read()
+        return ingest.first != NULL
+
+
+cdef inline int64_t _token_count(const uint8_t* subject, uint32_t size) noexcept nogil:
+    cdef uint32_t n
+    cdef int64_t count = 1
+    for n in range(size):
+        if subject[n] == c".":
+            count += 1
+    return count
+
+
+cdef class Link(Client):
+    """A client that a transport reads for. A subclass hears of what needs Python: CONNECT, faults, refusals."""
+
+    def __init__(self, Hub hub not None, uint64_t cid):
+        self.hub = hub
+        self.cid = cid
+
+    # What transports of asyncio call (BufferedProtocol).
+
+    def get_buffer(self, hint):
+        """Where the next bytes go: the hub's buffer, or behind those that wait for the rest of their command."""
+        cdef size_t wanted
+        cdef void* grown
+        if self.held_size == 0:
+            self.is_reading_held = False
+            return self.hub.read_view
+        wanted = max(self.held_wanted, self.held_size + 4096)
+        if self.held_size + 65536 > wanted and self.held_wanted == 0:
+            wanted = self.held_size + 65536
+        if wanted > self.held_capacity:
+            grown = realloc(self.held, wanted)
+            if grown == NULL:
+                raise MemoryError
+            self.held = <uint8_t*>grown
+            self.held_capacity = wanted
+        self.is_reading_held = True
+        return PyMemoryView_FromMemory(<char*>self.held + self.held_size, self.held_capacity - self.held_size, PyBUF_WRITE)
+
+    def buffer_updated(self, Py_ssize_t size):
+        """The transport has read `size` bytes to where `get_buffer` said."""
+        if self.is_closed:
+            return
+        if self.is_reading_held:
+            self.held_size += size
+            self._feed_held()
+        else:
+            self._feed(self.hub.read_buffer, size)
+        if self.is_stalled:
+            self.is_stalled = False
+            self.stalls += 1
+            self.stalled()
+
+    def feed(self, bytes data not None):
+        """Bytes from elsewhere: a WebSocket's frames."""
+        if self.is_closed:
+            return
+        if self.held_size:
+            self.hold(<const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+            self._feed_held()
+        else:
+            self._feed(<const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+
+    def resume(self):
+        """Go on with the commands that waited for a decision."""
+        self.is_paused = False
+        if self.held_size and not self.is_closed:
+            self._feed_held()
+
+    cdef int _feed(self, const uint8_t* data, Py_ssize_t size) except -1:
+        cdef Py_ssize_t taken
+        if self.is_paused:
+            self.hold(data, size)
+            return 0
+        taken = self.hub.consume(self, data, size)
+        if taken < size and not self.is_closed:
+            self.hold(data + taken, size - taken)
+        return 0
+
+    cdef int _feed_held(self) except -1:
+        cdef Py_ssize_t taken
+        if self.is_paused:
+            return 0
+        taken = self.hub.consume(self, self.held, self.held_size)
+        if self.is_closed:
+            return 0
+        self.held_size -= taken
+        if self.held_size:
+            memmove(self.held, self.held + taken, self.held_size)
+        elif self.held_capacity > 4096:
+            free(self.held)
+            self.held = NULL
+            self.held_capacity = 0
+        return 0
+
+    def write(self, bytes data not None):
+        """Bytes for the peer, with the rest of this turn."""
+        self.put(<const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+        self.hub.soil(self)

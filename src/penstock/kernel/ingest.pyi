@@ -1,0 +1,25 @@
+from collections.abc import Callable
+from typing import Any
+
+from penstock.kernel.core import Core
+
+class Ingest:
+    """A stream's batch of this turn, and its answers under way."""
+
+    intake: Any
+    rules: Any
+    lock: Any
+    guard: Callable[[int, int], bytes | None] | None
+    core: Core
+    has_acks: bool
+    has_failures: bool
+    @property
+    def parked_count(self) -> int: ...
+    @property
+    def parked_bytes(self) -> int: ...
+    @property
+    def waiting_count(self) -> int: ...
+    @property
+    def is_waiting(self) -> bool: ...
+    def set_head(self, head: bytes) -> None: ...
+    def take_parked(self) -> bool: ...

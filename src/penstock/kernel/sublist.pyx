@@ -1,0 +1,508 @@
+"""Sublist: the subscriptions of one account by subject. Clients, streams and services stand in it alike.
+
+A node per token; `*` and `>` have their own branches. Answers are cached by subject until any subscription comes or goes.
+A removed subscription stays in memory until `bury`, which the hub calls when nobody walks an answer.
+"""
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcmp, memcpy, memset
+
+from penstock.kernel.subject cimport filter_is_valid
+from penstock.kernel.xxh64 cimport xxh64
+
+cdef extern from "string.h" nogil:
+    void* memchr(const void* data, int byte, size_t size)
+
+cdef enum:
+    SLOTS = 2048
+
+
+cdef inline uint32_t _hash(const uint8_t* token, uint32_t size) noexcept nogil:
+    return <uint32_t>xxh64(token, size, 0)
+
+
+cdef inline Node* _find(Node* node, const uint8_t* token, uint32_t size, uint32_t hash) noexcept nogil:
+    cdef uint32_t at
+    cdef Node* child
+    if node.child_count == 0:
+        return NULL
+    at = hash & (node.child_capacity - 1)
+    while node.children[at] != NULL:
+        child = node.children[at]
+        if child.hash == hash and child.token_size == size and memcmp(child.token, token, size) == 0:
+            return child
+        at = (at + 1) & (node.child_capacity - 1)
+    return NULL
+
+
+cdef inline uint32_t _token_end(const uint8_t* subject, uint32_t size, uint32_t at) noexcept nogil:
+    cdef const uint8_t* dot = <const uint8_t*>memchr(subject + at, c".", size - at)
+    return size if dot == NULL else <uint32_t>(dot - subject)
+
+
+cdef inline bint _has_empty_token(const uint8_t* subject, uint32_t size) noexcept nogil:
+    """Such a subject is heard by nobody."""
+    cdef uint32_t n
+    if size == 0 or subject[0] == c"." or subject[size - 1] == c".":
+        return True
+    for n in range(1, size):
+        if subject[n] == c"." and subject[n - 1] == c".":
+            return True
+    return False
+
+
+cdef Node* _new_node(Node* parent, const uint8_t* token, uint32_t size, uint32_t hash) except NULL:
+    cdef Node* node = <Node*>calloc(1, sizeof(Node) + size)
+    if node == NULL:
+        raise MemoryError
+    node.parent = parent
+    node.token = <uint8_t*>node + sizeof(Node)
+    memcpy(node.token, token, size)
+    node.token_size = size
+    node.hash = hash
+    return node
+
+
+cdef void _free_tree(Node* node) noexcept:
+    cdef uint32_t n, m
+    for n in range(node.child_capacity):
+        if node.children[n] != NULL:
+            _free_tree(node.children[n])
+    if node.star != NULL:
+        _free_tree(node.star)
+    if node.tail != NULL:
+        _free_tree(node.tail)
+    for n in range(node.plain_count):
+        free(node.plain[n])
+    for n in range(node.group_count):
+        for m in range(node.groups[n].count):
+            free(node.groups[n].members[m])
+        free(node.groups[n].members)
+        free(node.groups[n].name)
+    free(node.children)
+    free(node.plain)
+    free(node.groups)
+    free(node)
+
+
+cdef class Sublist:
+    """Subscriptions by subject."""
+
+    def __cinit__(self, bint is_cached=True):
+        self.root = <Node*>calloc(1, sizeof(Node))
+        self.slots = <Slot*>calloc(SLOTS, sizeof(Slot))
+        if self.root == NULL or self.slots == NULL:
+            raise MemoryError
+        self.is_cached = is_cached
+        self.generation = 1
+        self.keep = set()
+
+    def __dealloc__(self):
+        cdef int n
+        if self.root != NULL:
+            _free_tree(self.root)
+        self.bury()
+        if self.slots != NULL:
+            for n in range(SLOTS):
+                free(self.slots[n].subject)
+                free(self.slots[n].answer.subs)
+                free(self.slots[n].answer.group_ends)
+        free(self.slots)
+        free(self.scratch.subs)
+        free(self.scratch.group_ends)
+        free(self.found)
+
+    # In and out.
+
+    cdef Node* child(self, Node* node, const uint8_t* token, uint32_t size) except NULL:
+        """The node of a token below `node`, made when it is not there."""
+        cdef uint32_t hash, at, n, capacity
+        cdef Node** grown
+        cdef Node* found
+        if size == 1 and token[0] == c"*":
+            if node.star == NULL:
+                node.star = _new_node(node, token, 1, 0)
+            return node.star
+        if size == 1 and token[0] == c">":
+            if node.tail == NULL:
+                node.tail = _new_node(node, token, 1, 0)
+            return node.tail
+        hash = _hash(token, size)
+        found = _find(node, token, size, hash)
+        if found != NULL:
+            return found
+        if (node.child_count + 1) * 4 > node.child_capacity * 3:
+            capacity = max(node.child_capacity * 2, 2)
+            grown = <Node**>calloc(capacity, sizeof(Node*))
+            if grown == NULL:
+                raise MemoryError
+            for n in range(node.child_capacity):
+                if node.children[n] != NULL:
+                    at = node.children[n].hash & (capacity - 1)
+                    while grown[at] != NULL:
+                        at = (at + 1) & (capacity - 1)
+                    grown[at] = node.children[n]
+            free(node.children)
+            node.children = grown
+            node.child_capacity = capacity
+        found = _new_node(node, token, size, hash)
+        at = hash & (node.child_capacity - 1)
+        while node.children[at] != NULL:
+            at = (at + 1) & (node.child_capacity - 1)
+        node.children[at] = found
+        node.child_count += 1
+        return found
+
+    cdef Sub* insert(self, int kind, void* target, const uint8_t* subject, uint32_t subject_size, const uint8_t* queue,
+                     uint32_t queue_size, const uint8_t* sid, uint32_t sid_size) except NULL:
+        """Add a subscription; `subject` is valid. It is the caller's until `remove`."""
+        cdef Sub* sub
+        cdef Node* node = self.root
+        cdef Group* group = NULL
+        cdef uint32_t at = 0, end, n
+        cdef void* grown
+        sub = <Sub*>calloc(1, sizeof(Sub) + subject_size + queue_size + sid_size)
+        if sub == NULL:
+            raise MemoryError
+        sub.kind = kind
+        sub.target = target
+        sub.subject = <uint8_t*>sub + sizeof(Sub)
+        memcpy(sub.subject, subject, subject_size)
+        sub.subject_size = subject_size
+        sub.queue = sub.subject + subject_size
+        sub.queue_size = queue_size
+        if queue_size:
+            memcpy(sub.queue, queue, queue_size)
+        sub.sid = sub.queue + queue_size
+        sub.sid_size = sid_size
+        if sid_size:
+            memcpy(sub.sid, sid, sid_size)
+        try:
+            while True:
+                end = _token_end(subject, subject_size, at)
+                node = self.child(node, subject + at, end - at)
+                if end >= subject_size:
+                    break
+                at = end + 1
+            sub.node = node
+            if queue_size == 0:
+                if node.plain_count == node.plain_capacity:
+                    grown = realloc(node.plain, max(node.plain_capacity * 2, 1) * sizeof(Sub*))
+                    if grown == NULL:
+                        raise MemoryError
+                    node.plain = <Sub**>grown
+                    node.plain_capacity = max(node.plain_capacity * 2, 1)
+                sub.at = node.plain_count
+                node.plain[node.plain_count] = sub
+                node.plain_count += 1
+            else:
+                for n in range(node.group_count):
+                    if node.groups[n].name_size == queue_size and memcmp(node.groups[n].name, queue, queue_size) == 0:
+                        group = &node.groups[n]
+                        break
+                if group == NULL:
+                    grown = realloc(node.groups, (node.group_count + 1) * sizeof(Group))
+                    if grown == NULL:
+                        raise MemoryError
+                    node.groups = <Group*>grown
+                    group = &node.groups[node.group_count]
+                    memset(group, 0, sizeof(Group))
+                    group.name = <uint8_t*>malloc(queue_size)
+                    if group.name == NULL:
+                        raise MemoryError
+                    memcpy(group.name, queue, queue_size)
+                    group.name_size = queue_size
+                    node.group_count += 1
+                if group.count == group.capacity:
+                    grown = realloc(group.members, max(group.capacity * 2, 1) * sizeof(Sub*))
+                    if grown == NULL:
+                        raise MemoryError
+                    group.members = <Sub**>grown
+                    group.capacity = max(group.capacity * 2, 1)
+                sub.at = group.count
+                group.members[group.count] = sub
+                group.count += 1
+        except MemoryError:
+            free(sub)
+            raise
+        self.generation += 1
+        self.count += 1
+        self.inserts += 1
+        return sub
+
+    cdef void remove(self, Sub* sub) noexcept:
+        """Take a subscription out; its memory goes with the next `bury`."""
+        cdef Node* node = sub.node
+        cdef Group* group
+        cdef uint32_t n
+        if sub.is_dead:
+            return
+        if sub.queue_size == 0:
+            node.plain_count -= 1
+            node.plain[sub.at] = node.plain[node.plain_count]
+            node.plain[sub.at].at = sub.at
+        else:
+            for n in range(node.group_count):
+                group = &node.groups[n]
+                if group.name_size == sub.queue_size and memcmp(group.name, sub.queue, sub.queue_size) == 0:
+                    group.count -= 1
+                    group.members[sub.at] = group.members[group.count]
+                    group.members[sub.at].at = sub.at
+                    if group.count == 0:
+                        free(group.members)
+                        free(group.name)
+                        node.group_count -= 1
+                        node.groups[n] = node.groups[node.group_count]
+                    break
+        sub.is_dead = True
+        sub.node = NULL
+        sub.next_dead = self.dead
+        self.dead = sub
+        self.generation += 1
+        self.count -= 1
+        self.removes += 1
+        self.prune(node)
+
+    cdef void prune(self, Node* node) noexcept:
+        """Free the nodes that nothing is left below."""
+        cdef Node* parent
+        cdef uint32_t at, hole, home, mask
+        while node.parent != NULL and not (node.plain_count or node.group_count or node.child_count or node.star != NULL
+                                           or node.tail != NULL):
+            parent = node.parent
+            if parent.star == node:
+                parent.star = NULL
+            elif parent.tail == node:
+                parent.tail = NULL
+            else:
+                mask = parent.child_capacity - 1
+                at = node.hash & mask
+                while parent.children[at] != node:
+                    at = (at + 1) & mask
+                parent.children[at] = NULL
+                parent.child_count -= 1
+                # Those behind it move up, so that a search does not stop at the hole.
+                hole = at
+                at = (at + 1) & mask
+                while parent.children[at] != NULL:
+                    home = parent.children[at].hash & mask
+                    if ((at - home) & mask) >= ((at - hole) & mask):
+                        parent.children[hole] = parent.children[at]
+                        parent.children[at] = NULL
+                        hole = at
+                    at = (at + 1) & mask
+                if parent.child_count == 0:
+                    free(parent.children)
+                    parent.children = NULL
+                    parent.child_capacity = 0
+            free(node.children)
+            free(node.plain)
+            free(node.groups)
+            free(node)
+            node = parent
+
+    cdef void bury(self) noexcept:
+        """Free what was removed. Nobody may hold an answer."""
+        cdef Sub* sub
+        while self.dead != NULL:
+            sub = self.dead
+            self.dead = sub.next_dead
+            free(sub)
+
+    # Who hears it.
+
+    cdef int take(self, Node* node, Answer* answer) except -1:
+        """Everyone at a node."""
+        cdef uint32_t n, capacity
+        cdef void* grown
+        if node.plain_count:
+            if answer.plain_count + node.plain_count > answer.capacity:
+                capacity = max(answer.capacity * 2, answer.plain_count + node.plain_count)
+                grown = realloc(answer.subs, capacity * sizeof(Sub*))
+                if grown == NULL:
+                    raise MemoryError
+                answer.subs = <Sub**>grown
+                answer.capacity = capacity
+            memcpy(answer.subs + answer.plain_count, node.plain, node.plain_count * sizeof(Sub*))
+            answer.plain_count += node.plain_count
+        for n in range(node.group_count):
+            if self.found_count == self.found_capacity:
+                grown = realloc(self.found, (self.found_capacity * 2 + 8) * sizeof(Group*))
+                if grown == NULL:
+                    raise MemoryError
+                self.found = <Group**>grown
+                self.found_capacity = self.found_capacity * 2 + 8
+            self.found[self.found_count] = &node.groups[n]
+            self.found_count += 1
+        return 0
+
+    cdef int walk(self, Node* node, const uint8_t* subject, uint32_t size, uint32_t at, Answer* answer) except -1:
+        """Collect from `node` on; the subject's next token begins at `at`. A node is met once: its way there is its name."""
+        cdef uint32_t end
+        cdef Node* child
+        while True:
+            if node.tail != NULL:
+                self.take(node.tail, answer)
+            end = _token_end(subject, size, at)
+            if node.star != NULL:
+                if end >= size:
+                    self.take(node.star, answer)
+                else:
+                    self.walk(node.star, subject, size, end + 1, answer)
+            if node.child_count == 0:
+                return 0
+            child = _find(node, subject + at, end - at, _hash(subject + at, end - at))
+            if child == NULL:
+                return 0
+            if end >= size:
+                self.take(child, answer)
+                return 0
+            node = child
+            at = end + 1
+
+    cdef Answer* match(self, const uint8_t* subject, uint32_t size, bint cached) except NULL:
+        """Who hears `subject`. The answer holds until the next match or change."""
+        cdef Slot* slot = NULL
+        cdef Answer* answer = &self.scratch
+        cdef uint64_t hash
+        cdef uint32_t n, m, total, end
+        cdef void* grown
+        self.matches += 1
+        if cached and self.is_cached:
+            hash = xxh64(subject, size, 0)
+            slot = &self.slots[hash & (SLOTS - 1)]
+            if (slot.generation == self.generation and slot.hash == hash and slot.subject_size == size
+                    and memcmp(slot.subject, subject, size) == 0):
+                self.cache_hits += 1
+                return &slot.answer
+            slot.generation = 0            # not valid until it is whole
+            if slot.subject_size != size or slot.subject == NULL:
+                grown = realloc(slot.subject, max(size, 1))
+                if grown == NULL:
+                    raise MemoryError
+                slot.subject = <uint8_t*>grown
+            memcpy(slot.subject, subject, size)
+            slot.subject_size = size
+            slot.hash = hash
+            answer = &slot.answer
+        answer.plain_count = 0
+        answer.group_count = 0
+        self.found_count = 0
+        if not _has_empty_token(subject, size):
+            self.walk(self.root, subject, size, 0, answer)
+        if self.found_count:
+            total = answer.plain_count
+            for n in range(self.found_count):
+                total += self.found[n].count
+            if total > answer.capacity:
+                grown = realloc(answer.subs, total * sizeof(Sub*))
+                if grown == NULL:
+                    raise MemoryError
+                answer.subs = <Sub**>grown
+                answer.capacity = total
+            if self.found_count > answer.group_capacity:
+                grown = realloc(answer.group_ends, self.found_count * sizeof(uint32_t))
+                if grown == NULL:
+                    raise MemoryError
+                answer.group_ends = <uint32_t*>grown
+                answer.group_capacity = self.found_count
+            # A queue group is one group, whichever of its members' subjects match.
+            end = answer.plain_count
+            for n in range(self.found_count):
+                if self.found[n] == NULL:
+                    continue
+                for m in range(n, self.found_count):
+                    if m == n or (self.found[m] != NULL and self.found[m].name_size == self.found[n].name_size
+                                  and memcmp(self.found[m].name, self.found[n].name, self.found[n].name_size) == 0):
+                        memcpy(answer.subs + end, self.found[m].members, self.found[m].count * sizeof(Sub*))
+                        end += self.found[m].count
+                        if m != n:
+                            self.found[m] = NULL
+                answer.group_ends[answer.group_count] = end
+                answer.group_count += 1
+        if slot != NULL:
+            slot.generation = self.generation
+        return answer
+
+    # Doors.
+
+    def add_service(self, object service not None, bytes subject not None, bytes queue=b""):
+        """Let `service` hear a subject or filter: a token for `remove_service`. The hub calls service(...)."""
+        cdef Sub* sub
+        if not filter_is_valid(<const uint8_t*>(<char*>subject), len(subject)):
+            raise ValueError(f"subject {subject!r} cannot be subscribed to")
+        sub = self.insert(KIND_SERVICE, <void*>service, <const uint8_t*>(<char*>subject), len(subject),
+                          <const uint8_t*>(<char*>queue), len(queue), NULL, 0)
+        token = (<size_t>sub, service)
+        self.keep.add(token)
+        return token
+
+    def remove_service(self, object token not None):
+        """Undo `add_service`; a second time is harmless."""
+        cdef size_t at
+        if token in self.keep:
+            at = token[0]
+            self.remove(<Sub*>at)
+            self.keep.discard(token)
+
+    def hearers(self, bytes subject not None, bint cached=True):
+        """(plain, groups): the services and other targets that hear a subject; for tests and listings."""
+        cdef Answer* answer = self.match(<const uint8_t*>(<char*>subject), len(subject), cached)
+        cdef uint32_t n, start = answer.plain_count
+        plain = [<object>answer.subs[n].target for n in range(answer.plain_count)]
+        groups = []
+        for n in range(answer.group_count):
+            groups.append([<object>answer.subs[m].target for m in range(start, answer.group_ends[n])])
+            start = answer.group_ends[n]
+        return plain, groups
+
+    def hearer_count(self, bytes subject not None):
+        """How many subscriptions match, every member of a group counted."""
+        cdef Answer* answer = self.match(<const uint8_t*>(<char*>subject), len(subject), False)
+        return answer.group_ends[answer.group_count - 1] if answer.group_count else answer.plain_count
+
+    def cached_count(self):
+        """How many answers are cached and still hold."""
+        cdef int n
+        return sum(1 for n in range(SLOTS) if self.slots[n].generation == self.generation)
+
+    def fanout(self):
+        """(answers, hearers, most) over the cached answers that still hold."""
+        cdef int n
+        cdef Answer* answer
+        cdef uint64_t answers = 0, hearers = 0, most = 0, count
+        for n in range(SLOTS):
+            if self.slots[n].generation == self.generation:
+                answer = &self.slots[n].answer
+                count = answer.group_ends[answer.group_count - 1] if answer.group_count else answer.plain_count
+                answers += 1
+                hearers += count
+                most = max(most, count)
+        return answers, hearers, most
+
+    def listing(self):
+        """(subject, queue, sid, msgs, max_msgs, kind, target) of every subscription."""
+        found = []
+        _list(self.root, found)
+        return found
+
+
+cdef object _list_sub(Sub* sub):
+    return (sub.subject[:sub.subject_size], sub.queue[:sub.queue_size], sub.sid[:sub.sid_size], sub.msgs, sub.max_msgs,
+            sub.kind, <object>sub.target)
+
+
+cdef int _list(Node* node, list found) except -1:
+    cdef uint32_t n, m
+    for n in range(node.plain_count):
+        found.append(_list_sub(node.plain[n]))
+    for n in range(node.group_count):
+        for m in range(node.groups[n].count):
+            found.append(_list_sub(node.groups[n].members[m]))
+    for n in range(node.child_capacity):
+        if node.children[n] != NULL:
+            _list(node.children[n], found)
+    if node.star != NULL:
+        _list(node.star, found)
+    if node.tail != NULL:
+        _list(node.tail, found)
+    return 0
