@@ -25,6 +25,7 @@ from penstock.server.options import (
     WebsocketOptions,
 )
 from penstock.server.passwords import check_bcrypt, check_plain, is_bcrypt
+from penstock.wire.connect import Connect, decode_connect
 
 # bcrypt, cost 4, of "secret".
 HASH = "$2a$04$WCNjH6dodUGhfJNTTyo6UuWB6sPY7QbRX3Fn.b2sQ9wKo2ddo6yuW"
@@ -307,16 +308,8 @@ def test_the_authenticator_lets_in_who_is_expected(mode: Mode) -> None:
         nonce = b"0123456789abcde"
         found = []
         for given, _ in mode.cases:
-            said = {"user": "", "pass": "", "auth_token": "", "nkey": "", "sig": ""} | credentials(given, nonce)
-            shown = Credentials(
-                said["user"],
-                said["pass"],
-                said["auth_token"],
-                said["nkey"],
-                said["sig"],
-                bool(said.get("account") or said.get("new_account")),
-            )
-            identity = await authenticator.authenticate(shown, nonce)
+            connect = decode_connect(json.dumps(credentials(given, nonce)).encode())
+            identity = await authenticator.authenticate(connect, nonce)
             found.append(identity.account if identity else None)
         authenticator.close()
         return found
@@ -336,12 +329,14 @@ def test_whoever_goes_away_takes_their_password_from_the_queue() -> None:
 
     async def run() -> int:
         authenticator = Authenticator(Options(users=[User("a", slow), User("b", HASH)]))
-        crowd = [asyncio.ensure_future(authenticator.authenticate(Credentials("a", "wrong"))) for _ in range(500)]
+        crowd = [
+            asyncio.ensure_future(authenticator.authenticate(Connect(user="a", password="wrong"))) for _ in range(500)
+        ]
         await asyncio.sleep(0)
         for task in crowd:
             task.cancel()
         # Two are being hashed, 498 are not any more: this one is next, not in a minute.
-        identity = await asyncio.wait_for(authenticator.authenticate(Credentials("b", "secret")), 20)
+        identity = await asyncio.wait_for(authenticator.authenticate(Connect(user="b", password="secret")), 20)
         assert identity is not None
         authenticator.close()
         return sum(task.cancelled() for task in crowd)
@@ -389,24 +384,11 @@ def test_a_websocket_may_have_credentials_of_its_own_and_cookies() -> None:
     assert Authenticator(users).judge(Credentials()) is None
 
 
-@dataclass(frozen=True)
-class Said:
-    """A CONNECT, as far as it matters here."""
-
-    user: str = ""
-    pass_: str = ""
-    auth_token: str = ""
-    nkey: str = ""
-    sig: str = ""
-    account: str = ""
-    new_account: bool = False
-
-
 def test_cookies_stand_in_for_what_a_connect_leaves_out() -> None:
     cookies = Credentials("cu", "cp", "ct")
-    assert Credentials.of(Said(), cookies) == cookies
-    assert Credentials.of(Said("u", "p", "t"), cookies) == Credentials("u", "p", "t")
-    assert Credentials.of(Said(account="x")).asks_account and Credentials.of(Said(new_account=True)).asks_account
+    assert Credentials.of(Connect(), cookies) == cookies
+    assert Credentials.of(Connect(user="u", password="p", auth_token="t"), cookies) == Credentials("u", "p", "t")
+    assert Credentials.of(Connect(account="x")).asks_account and Credentials.of(Connect(new_account=True)).asks_account
 
 
 def test_defaults_are_for_users_without_permissions_of_their_own() -> None:

@@ -12,12 +12,14 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 from penstock.kernel import permissions as kernel
 from penstock.server import nkeys, passwords
 from penstock.server.certificate import PeerCertificate, parse_name, same_parts
 from penstock.server.options import Options, Permissions, User
+from penstock.server.tls import PeerFacts
+from penstock.wire.connect import Connect
 
 GLOBAL_ACCOUNT = "$G"
 SYSTEM_ACCOUNT = "$SYS"
@@ -26,25 +28,6 @@ SECOND_NS = 1_000_000_000
 
 Kind = Literal["nats", "websocket"]
 CONNECTION_TYPES: dict[Kind, str] = {"nats": "STANDARD", "websocket": "WEBSOCKET"}
-
-
-class Connect(Protocol):
-    """What a CONNECT says about who sends it (wire.connect.Connect has it)."""
-
-    @property
-    def user(self) -> str: ...
-    @property
-    def pass_(self) -> str: ...
-    @property
-    def auth_token(self) -> str: ...
-    @property
-    def nkey(self) -> str: ...
-    @property
-    def sig(self) -> str: ...
-    @property
-    def account(self) -> str: ...
-    @property
-    def new_account(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +46,11 @@ class Credentials:
         cookies = cookies or NOTHING
         return cls(
             connect.user or cookies.user,
-            connect.pass_ or cookies.password,
+            connect.password or cookies.password,
             connect.auth_token or cookies.token,
             connect.nkey,
             connect.sig,
-            bool(connect.account) or connect.new_account,
+            connect.names_account,
         )
 
     @property
@@ -187,16 +170,23 @@ class Authenticator:
             self._hashing.shutdown(wait=False, cancel_futures=True)
             self._hashing = None
 
+    def needs_decision(self, connect: Connect, kind: Kind = "nats") -> bool:
+        """Whether a CONNECT is to be judged at all; where not, everybody is in the global account."""
+        return self.is_required(kind) or connect.names_account
+
     async def authenticate(
         self,
-        given: Credentials,
+        connect: Connect,
         nonce: bytes = b"",
         *,
         kind: Kind = "nats",
-        certificate: PeerCertificate | None = None,
+        tls: PeerFacts | None = None,
+        cookies: Credentials | None = None,
         debug: Callable[[str], None] = no_debug,
     ) -> Identity | None:
         """Who this is; None: not let in."""
+        given = Credentials.of(connect, cookies)
+        certificate = tls.certificate if tls is not None else None
         found = self.judge(given, nonce, kind=kind, certificate=certificate, debug=debug)
         return await self.confirm(found) if isinstance(found, Claim) else found
 
