@@ -103,9 +103,16 @@ def judge(view: PublishView, subject: bytes, headers: bytes, payload_size: int) 
         raise HeadersTooLarge
     if not asked:
         return Verdict(headers)
-    msg_id = asked.get(b"Nats-Msg-Id")
-    if msg_id and len(asked) == 1:  # by far the most common
-        return Verdict(headers, view.find_duplicate(msg_id), None, 0, msg_id)
+    if len(asked) == 1:  # the most common: an id, or the update of a key
+        msg_id = asked.get(b"Nats-Msg-Id")
+        if msg_id:
+            return Verdict(headers, view.find_duplicate(msg_id), None, 0, msg_id)
+        expected = asked.get(b"Nats-Expected-Last-Subject-Sequence")
+        if expected:
+            actual = view.last_seq_of(subject)
+            if parse_digits(expected) != actual:
+                raise WrongLastSequence(actual)
+            return Verdict(headers)
     return _judge_headers(view, subject, headers, asked)
 
 
