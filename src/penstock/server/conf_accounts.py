@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.server import nkeys
 from penstock.server.conf_auth import apply_default, read_permissions, read_users
 from penstock.server.conf_jetstream import read_account_jetstream
 from penstock.server.conf_tree import Node
@@ -10,7 +11,6 @@ from penstock.server.conf_values import (
     Findings,
     int_of,
     into,
-    is_public_nkey,
     keys,
     map_of,
     quote,
@@ -58,7 +58,7 @@ def _read_account(name: str, tree: dict[str, Node], findings: Findings) -> Accou
     account = AccountOptions(name)
 
     def nkey(node: Node) -> None:
-        if not isinstance(node.value, str) or not is_public_nkey(node.value, "A"):
+        if not isinstance(node.value, str) or nkeys.decode(nkeys.Kind.ACCOUNT, node.value) is None:
             raise Fault(node, f"Not a valid public nkey for an account: {quote(shown(node.value))}")
         account.nkey = node.value
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.server import nkeys
 from penstock.server.conf_tree import Node
 from penstock.server.conf_values import (
     Fault,
@@ -12,7 +13,6 @@ from penstock.server.conf_values import (
     go_type,
     int_of,
     into,
-    is_public_nkey,
     is_subject,
     keys,
     map_of,
@@ -131,7 +131,7 @@ def _read_user(item: Node, entry: dict[str, Node], findings: Findings) -> User:
         return user
     if not user.nkey and not user.username:
         raise Fault(place, "User entry requires a user")
-    if user.nkey and not is_public_nkey(user.nkey, "U"):
+    if user.nkey and nkeys.decode(nkeys.Kind.USER, user.nkey) is None:
         raise Fault(place, "Not a valid public nkey for a user")
     if user.nkey and (user.username or user.password):
         raise Fault(place, "Nkey users do not take usernames or passwords")

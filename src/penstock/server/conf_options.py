@@ -37,6 +37,7 @@ from penstock.server.conf_values import (
 )
 from penstock.server.conf_websocket import read_websocket, why_websocket_is_wrong
 from penstock.server.options import Options
+from penstock.server.passwords import is_bcrypt
 
 INT32_MAX = 2**31 - 1
 LAME_DUCK_MIN = 30.0
@@ -430,10 +431,6 @@ def _why_no_such_user(options: Options, name: str) -> str:
     if any(name in (user.username, user.nkey) for user in users):
         return ""
     return f'no_auth_user: "{name}" not present as user or nkey in authorization block or account configuration'
-
-
-def is_bcrypt(password: str) -> bool:
-    return password.startswith(("$2a$", "$2b$", "$2x$", "$2y$"))
 
 
 def _has_plain_passwords(options: Options) -> bool:

@@ -6,8 +6,6 @@ all mistakes. Texts are the reference's, Go's names of types included: people se
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -239,14 +237,3 @@ def is_subject(text: str) -> bool:
     if any(not token or any(char in " \t\n\r\f" for char in token) for token in tokens):
         return False
     return ">" not in tokens[:-1]
-
-
-def is_public_nkey(text: str, kind: str) -> bool:
-    """A public key of `kind` ("U" for users, "A" for accounts): its letter, its length and its checksum hold."""
-    if len(text) != 56 or not text.startswith(kind):
-        return False
-    try:
-        raw = base64.b32decode(text)
-    except ValueError:
-        return False
-    return binascii.crc_hqx(raw[:-2], 0) == int.from_bytes(raw[-2:], "little")
