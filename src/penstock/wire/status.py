@@ -42,10 +42,3 @@ def parse_status(block: bytes) -> Status | None:
         return None
     return Status(int(found[1]), (found[2] or b"").decode("utf-8", "surrogateescape"))
 
-
-NO_MESSAGES = status_block(404, "No Messages")
-REQUESTS_PENDING = status_block(408, "Requests Pending")
-EXCEEDED_MAX_WAITING = status_block(409, "Exceeded MaxWaiting")
-CONSUMER_DELETED = status_block(409, "Consumer Deleted")
-FLOW_CONTROL = status_block(100, "FlowControl Request")
-EOB = status_block(204, "EOB")
