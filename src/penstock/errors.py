@@ -229,6 +229,20 @@ class PedanticError(ApiError):
         super().__init__(f"pedantic mode: {why}")
 
 
+class BadTransformSource(ApiError):
+    code, err_code, description = 400, 10155, "stream transform source: invalid subject"
+
+    def __init__(self, source: str) -> None:
+        super().__init__(f"stream transform source: invalid subject {source}")
+
+
+class BadTransformDestination(ApiError):
+    code, err_code, description = 400, 10156, "stream transform: invalid subject"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"stream transform: {reason}")
+
+
 class BadTtl(ApiError):
     code, err_code, description = 400, 10165, "invalid per-message TTL"
 
