@@ -1,16 +1,22 @@
-"""The command line: `penstock inspect · verify · repair · export · import · erase · migrate`. Page: docs/cli.md.
+"""The command line: `penstock serve`, and `inspect · verify · repair · export · import · erase · migrate` (docs/cli.md).
 
-Thin faces over db/, store/ and scan/. typer, rich and pyarrow are imported when a command needs them.
+Thin faces over server/, db/, store/ and scan/. typer, rich and pyarrow are imported when a command needs them.
 """
 
+import sys
 from collections.abc import Sequence
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 damage or something refused, 2 the command could not run."""
+    given = list(sys.argv[1:] if args is None else args)
+    if given[:1] == ["serve"]:  # its flags are Go's, and it starts fast: typer stays out of it
+        from penstock.cli.serve import main as serve
+
+        return serve(given[1:])
     from penstock.cli.app import run
 
-    return run(args)
+    return run(given)
 
 
 __all__ = ["main"]

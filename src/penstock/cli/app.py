@@ -24,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Look into, check, mend and move the streams of a store, offline. "
+    help="Serve streams, and look into, check, mend and move those of a store offline. "
     "Reading commands work beside a running writer; writing ones take its lock, or say who has it.",
     epilog="Exit codes: 0 done · 1 damage found, or something refused · 2 the command could not run. "
     "`penstock COMMAND --help` has examples; the page is docs/cli.md.",
@@ -79,6 +79,19 @@ Format = Annotated[Form, typer.Option("--format", "-f", help="JSONL and CSV go t
 Out = Annotated[
     str | None, _option("--out", "-o", metavar="PATH", help="A file; a directory for Parquet of several streams.")
 ]
+
+
+@app.command("serve", add_help_option=False, epilog="Example: penstock serve -js -sd data")
+def serve_command(
+    flags: Annotated[list[str] | None, _argument("FLAGS", "nats-server's flags; see: penstock serve -h")] = None,
+) -> int:
+    """Run a NATS server with JetStream; it takes nats-server's flags and configuration file.
+
+    (`main` sees to it before the command line gets here, so that it starts fast; here it stands for the list.)
+    """
+    from penstock.cli.serve import main as serve
+
+    return serve(flags or [])
 
 
 @app.command("inspect", epilog="Example: penstock inspect data --stream ORDERS --subject 'orders.eu.>'")

@@ -40,6 +40,7 @@ from penstock.server.options import Options
 from penstock.server.passwords import is_bcrypt
 
 INT32_MAX = 2**31 - 1
+PORT_MAX = 65535
 LAME_DUCK_MIN = 30.0
 MAX_PAYLOAD_WARNED = 8 * 1024 * 1024
 REFUSED = {
@@ -76,12 +77,30 @@ def load_options(path: str, environment: Mapping[str, str] | None = None) -> tup
     if findings.errors:
         raise BadConf(findings.errors, findings.warnings)
     options.config_digest = digest_of(tree)
-    if findings.absent:
-        named = ", ".join(sorted(set(findings.absent)))
-        options.warnings.append(f"Not supported yet, the server runs without: {named}")
-    if findings.idle:
-        options.warnings.append(f"Accepted without effect: {', '.join(sorted(set(findings.idle)))}")
+    for name in findings.absent:
+        note_absent(options, name)
+    for name in findings.idle:
+        note_idle(options, name)
     return options, findings.warnings
+
+
+def note_absent(options: Options, section: str) -> None:
+    """A feature was asked for that is not there yet: one warning names them all."""
+    _add_to_line(options.warnings, "Not supported yet, the server runs without: ", section)
+
+
+def note_idle(options: Options, key: str) -> None:
+    """A key was given that has no effect here."""
+    _add_to_line(options.warnings, "Accepted without effect: ", key)
+
+
+def _add_to_line(lines: list[str], start: str, name: str) -> None:
+    for index, line in enumerate(lines):
+        if line.startswith(start):
+            names = {*line.removeprefix(start).split(", "), name}
+            lines[index] = start + ", ".join(sorted(names))
+            return
+    lines.append(start + name)
 
 
 def blank_options() -> Options:
@@ -416,6 +435,12 @@ def _why_invalid(options: Options) -> str:
         return f"Can't start monitoring: can't specify both {ports}"
     if options.https_port and options.tls is None:
         return "Can't start monitoring: TLS cert and key required for HTTPS"
+    for host, port in ((options.host, options.port), (options.websocket.host, options.websocket.port)):
+        if not -1 <= port <= PORT_MAX:
+            return f'Error listening on port: {host}:{port}, "listen tcp: address {port}: invalid port"'
+    for port in (options.http_port, options.https_port):
+        if not -1 <= port <= PORT_MAX:
+            return f"Can't start monitoring: can't listen to the monitor port: address {port}: invalid port"
     named = options.system_account
     if named and named != "$SYS" and named not in options.accounts:
         return f"error resolving system account: account missing: {named}"
