@@ -174,7 +174,7 @@ class Intake:
             self.has_parked()
             return False
         try:
-            self.stream.store.retry()  # type: ignore[attr-defined]
+            self.stream.store.retry()
         except StoreError as error:
             log.warning("stream %s: %s", self.name, error)  # the next publish is refused with it
         finally:

@@ -1,4 +1,4 @@
-"""Turn: what happens at the end of a turn of the loop. Batches go to the commit threads, answers and frames to the sockets.
+"""Turn: the end of a turn of the loop. Batches go to the commit threads, answers and frames to the sockets.
 
 All streams tell one eventfd of their commits; it wakes the loop, and the answers that are durable leave.
 """

@@ -61,3 +61,4 @@ cdef class Link(Client):
 
     cdef int _feed(self, const uint8_t* data, Py_ssize_t size) except -1
     cdef int _feed_held(self) except -1
+    cdef int _breathe(self) except -1

@@ -167,7 +167,8 @@ cdef class Hub:
             while at < size and not client.is_closed and not client.is_paused:
                 if client.awaits_auth and data[at] != c"C" and data[at] != c"c":
                     client.unauthorized()
-                    return size
+                    if client.awaits_auth or client.is_closed:
+                        return size
                 taken = parse_command(data + at, size - at, client.max_control_line, client.max_payload,
                                       client.takes_headers, &command)
                 if command.op == OP_PUB:
@@ -597,13 +598,21 @@ cdef class Link(Client):
             self._feed_held()
         else:
             self._feed(self.hub.read_buffer, size)
+        self._breathe()
+
+    cdef int _breathe(self) except -1:
         if self.is_stalled:
             self.is_stalled = False
             self.stalls += 1
             self.stalled()
+        return 0
+
+    def data_received(self, data):
+        """The same for asyncio's own loop, which hands over what it has read."""
+        self.feed(bytes(data))
 
     def feed(self, bytes data not None):
-        """Bytes from elsewhere: a WebSocket's frames."""
+        """Bytes of the protocol: what a WebSocket's frames hold, too."""
         if self.is_closed:
             return
         if self.held_size:
@@ -611,6 +620,7 @@ cdef class Link(Client):
             self._feed_held()
         else:
             self._feed(<const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+        self._breathe()
 
     def resume(self):
         """Go on with the commands that waited for a decision."""

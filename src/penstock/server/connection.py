@@ -1,0 +1,412 @@
+"""Connection: one client on its socket, from the first INFO to the last byte. Rules: docs/wire.md.
+
+The compiled `Link` below it reads commands and collects frames; here is what needs Python: who it is, what it hears
+when it does wrong, pings, and its end. `close` takes the reference's reasons, which monitoring shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Literal
+
+from penstock.kernel.hub import Link
+from penstock.server.auth import Claim, Credentials, Identity, compile_permissions
+from penstock.server.options import Permissions
+from penstock.wire import errors
+from penstock.wire.connect import BadConnect, Connect, decode_connect
+
+if TYPE_CHECKING:
+    from penstock.broker.account import Account
+    from penstock.server.server import Server
+    from penstock.server.tls import PeerFacts
+
+FIRST_PING_S = 2.0
+STALL_S = 0.003
+SNIPPET = 64
+# By the faults of kernel/parser.pxd: the reason that monitoring shows.
+FAULT_REASONS = ("", "Parse Error", "Maximum Control Line Exceeded", "Maximum Message Payload Exceeded", "Parse Error")
+
+
+class Connection(Link):
+    """A client of the server. Belongs to the loop's thread."""
+
+    def __init__(self, server: Server, cid: int, kind: Literal["nats", "websocket"] = "nats") -> None:
+        super().__init__(server.hub, cid)
+        options = server.options
+        self.server = server
+        self.kind = kind
+        self.transport: Any = None
+        self.connect: Connect | None = None
+        self.credentials = Credentials()
+        self.cookies: Credentials | None = None  # of a WebSocket's handshake
+        self.identity: Identity | None = None
+        self.nonce = b""
+        self.ip, self.port = "", 0
+        self.start_ns = time.time_ns()
+        self.last_ns = self.start_ns
+        self.rtt_ns = 0
+        self.pings_out = 0
+        self.reason = ""
+        self.tls: PeerFacts | None = None
+        self.has_told_account = False
+        self.was_connected = False
+        self.max_payload = options.max_payload
+        self.max_control_line = options.max_control_line
+        self.max_pending = options.max_pending
+        self.max_subs = options.max_subscriptions
+        self.max_sub_tokens = options.max_sub_tokens
+        self.takes_headers = not options.no_header_support
+        self._ping_timer: asyncio.TimerHandle | None = None
+        self._auth_timer: asyncio.TimerHandle | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._ping_sent_ns = 0
+        self._is_lost = False
+
+    # Who it is, for monitoring.
+
+    @property
+    def owner(self) -> Connection:
+        return self
+
+    @property
+    def client(self) -> Connection:
+        return self
+
+    @property
+    def label(self) -> str:
+        """What log lines begin with."""
+        return f"{self.ip}:{self.port} - {'wid' if self.kind == 'websocket' else 'cid'}:{self.cid}"
+
+    @property
+    def name(self) -> str:
+        return self.connect.name if self.connect is not None else ""
+
+    @property
+    def lang(self) -> str:
+        return self.connect.lang if self.connect is not None else ""
+
+    @property
+    def version(self) -> str:
+        return self.connect.version if self.connect is not None else ""
+
+    @property
+    def user(self) -> str:
+        return self.identity.user if self.identity is not None else ""
+
+    @property
+    def last_activity_ns(self) -> int:
+        return self.last_ns
+
+    @property
+    def user_permissions(self) -> Permissions | None:
+        return self.identity.permissions if self.identity is not None else None
+
+    # What the transport says.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            self.ip, self.port = peer[0], peer[1]
+        if self.server.admit(self):
+            self.open()
+
+    def open(self) -> None:
+        """The socket is there: TLS first where it is wanted, then INFO."""
+        tls = self.server.options.tls
+        if tls is None:
+            self.begin()
+            return
+        from penstock.server.upgrade import upgrade
+
+        self.transport.pause_reading()
+        self._task = self.server.loop.create_task(upgrade(self, tls))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._is_lost = True
+        self.close("Client Closed" if error is None else "Read Error")
+
+    def eof_received(self) -> bool | None:
+        return None
+
+    def pause_writing(self) -> None:
+        """More waits than the socket takes: it has until the deadline."""
+        if self._deadline is None:
+            self._deadline = self.server.loop.call_later(self.server.options.write_deadline, self._too_slow)
+
+    def resume_writing(self) -> None:
+        self.backlog = 0
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _too_slow(self) -> None:
+        self._deadline = None
+        if not self.is_closed:
+            seconds = f"{self.server.options.write_deadline:g}s"
+            self.server.slow_consumer(self, f"WriteDeadline of {seconds} exceeded with {self.pending} total bytes.")
+            self.close("Slow Consumer (Write Deadline)")
+
+    def flush(self) -> None:
+        """Send what waits."""
+        if self._is_lost or self.transport is None:
+            return
+        if self.is_slow and not self.is_closed:
+            self.server.slow_consumer(self, f"MaxPending of {self.max_pending} Exceeded")
+            self.close("Slow Consumer (Pending Bytes)")
+            return
+        data = self.take_out()
+        if data:
+            left = self.transport.get_write_buffer_size()
+            self.send(data)
+            self.backlog = left + len(data) if left else 0
+
+    def send(self, data: bytes) -> None:
+        """Bytes of the protocol to the socket."""
+        self.transport.write(data)
+
+    def stalled(self) -> None:
+        """It publishes faster than a hearer reads: take a breath."""
+        if not self.transport.is_closing():
+            self.transport.pause_reading()
+            self.server.loop.call_later(STALL_S, self._unstall)
+
+    def _unstall(self) -> None:
+        if not self.is_closed and not self.is_paused and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    # The beginning.
+
+    def begin(self, has_said_info: bool = False) -> None:
+        """Say INFO and wait for CONNECT, for as long as the options say."""
+        authenticator, kind = self.server.authenticator, self.kind
+        if authenticator.needs_nonce and not self.nonce:
+            self.nonce = self.server.new_nonce()
+        if authenticator.is_required(kind):
+            self.awaits_auth = True
+            timeout = authenticator.timeout(kind)
+            self._auth_timer = self.server.loop.call_later(timeout, self._auth_timed_out)
+        else:
+            self.enter(self.server.default_account, None)
+        if not has_said_info:
+            self.send_info()
+
+    def send_info(self, **changes: Any) -> None:
+        """Say INFO, again when something has changed."""
+        self.write(self.server.info_line(self, **changes))
+
+    def enter(self, account: Account, identity: Identity | None) -> None:
+        """Belong to `account` from now on, as `identity`."""
+        self.identity = identity
+        if self.account is not account:
+            if self.account is not None:
+                self.account.clients.pop(self.cid, None)
+                self.leave()
+            self.join(account, account.sublist)
+            account.clients[self.cid] = self
+            account.total_connections += 1
+        self.is_system = account is self.server.system
+        limits = account.limits
+        if limits is not None and limits.max_payload >= 0:
+            self.max_payload = min(self.server.options.max_payload, limits.max_payload)
+        self.permissions = compile_permissions(identity.permissions if identity is not None else None)
+        if self._ping_timer is None:
+            first_s = min(FIRST_PING_S, self.server.options.ping_interval)
+            self._ping_timer = self.server.loop.call_later(first_s, self._ping)
+
+    # What the compiled side tells.
+
+    def connected(self, text: bytes) -> None:
+        """CONNECT."""
+        try:
+            connect = decode_connect(text) if self.connect is None else decode_connect(text, self.connect)
+        except BadConnect as error:
+            self.server.log.error(f"{self.label} - {error}")
+            self.close("Protocol Violation")
+            return
+        self.connect = connect
+        self.is_verbose = connect.verbose
+        self.is_pedantic = connect.pedantic
+        self.has_echo = connect.echo
+        self.has_headers = self.takes_headers = connect.headers and not self.server.options.no_header_support
+        self.has_no_responders = connect.no_responders
+        self.credentials = Credentials.of(connect, self.cookies)
+        certificate = self.tls.certificate if self.tls is not None else None
+        found = self.server.authenticator.judge(
+            self.credentials, self.nonce, kind=self.kind, certificate=certificate, debug=self._debug
+        )
+        if isinstance(found, Claim):
+            self.is_paused = True  # what follows CONNECT waits for the decision
+            self.transport.pause_reading()
+            self._task = self.server.loop.create_task(self._confirm(found))
+            return
+        self._decided(found)
+
+    async def _confirm(self, claim: Claim) -> None:
+        found = await self.server.authenticator.confirm(claim)
+        if self.is_closed:
+            return
+        self._decided(found)
+        if not self.is_closed:
+            self.resume()
+            if not self.transport.is_closing():
+                self.transport.resume_reading()
+
+    def _decided(self, found: Identity | None) -> None:
+        account = self.server.accounts.get(found.account) if found is not None else None
+        connect = self.connect
+        assert connect is not None
+        if found is None or account is None:
+            self.unauthorized()
+            return
+        if self.account is not account and not self.server.may_enter(account):
+            self.send_error(errors.ACCOUNT_CONNECTIONS_EXCEEDED)
+            self.close("Maximum Account Connections Exceeded")
+            return
+        self.enter(account, found)
+        self.awaits_auth = False
+        if self._auth_timer is not None:
+            self._auth_timer.cancel()
+            self._auth_timer = None
+        if connect.fault is not None:
+            self.send_error(connect.fault)
+            self.close("No Responders Requires Headers" if connect.protocol in (0, 1) else "Protocol Violation")
+            return
+        self.wants_ping = connect.protocol >= 1 and not self.has_told_account
+        if self.is_verbose:
+            self.write(b"+OK\r\n")
+        if not self.was_connected:
+            self.was_connected = True
+            self.server.client_connected(self)
+
+    def unauthorized(self) -> None:
+        """Bad credentials, or anything but CONNECT where some are wanted."""
+        anonymous = self.server.authenticator.anonymous(self.kind) if self.connect is None else None
+        if anonymous is not None:  # who need not say CONNECT is let in by any other line
+            self.connect = Connect()
+            self._decided(anonymous)
+            if not self.is_closed:
+                self.connect = None
+            return
+        self.server.auth_failed(self, self.credentials.refusal)
+        self.send_error(errors.AUTHORIZATION_VIOLATION)
+        self.close("Authentication Failure")
+
+    def _auth_timed_out(self) -> None:
+        self._auth_timer = None
+        if not self.is_closed and self.awaits_auth:
+            self.server.log.error(f"{self.label} - {errors.AUTHENTICATION_TIMEOUT}")
+            self.send_error(errors.AUTHENTICATION_TIMEOUT)
+            self.close("Authentication Timeout")
+
+    def faulted(self, fault: int, snippet: bytes) -> None:
+        """Bytes that are no command."""
+        text = errors.FAULT_TEXTS[fault]
+        self.server.log.error(f"{self.label} - {text or 'Bad arguments'}: {snippet[:SNIPPET]!r}")
+        if text is not None:
+            self.send_error(text)
+        self.close(FAULT_REASONS[fault])
+
+    def pinged(self) -> None:
+        """The first PING after CONNECT: the client learns its account."""
+        self.has_told_account = True
+        self.send_info(connect_info=True)
+
+    def ponged(self) -> None:
+        self.pings_out = 0
+        if self._ping_sent_ns:
+            self.rtt_ns = time.monotonic_ns() - self._ping_sent_ns
+            self._ping_sent_ns = 0
+
+    def told(self, text: bytes) -> None:
+        """A mistake that does not end the connection."""
+        self.send_error(_text(text))
+
+    def refused_publish(self, subject: bytes) -> None:
+        self._violation(errors.publish_violation(_text(subject)))
+
+    def refused_reply(self, reply: bytes) -> None:
+        self._violation(errors.reply_violation(_text(reply)))
+
+    def refused_subscribe(self, subject: bytes, queue: bytes) -> None:
+        self._violation(errors.subscription_violation(_text(subject), _text(queue) if queue else None))
+
+    def refused_tokens(self, subject: bytes) -> None:
+        self._violation(errors.tokens_violation(_text(subject)))
+
+    def _violation(self, text: str) -> None:
+        self.send_error(text)
+        self.server.log.error(f"{self.label} - {text}")
+
+    def _debug(self, text: str) -> None:
+        self.server.log.debug(f"{self.label} - {text}")
+
+    def has_too_many_subs(self) -> bool:
+        limits = self.account.limits
+        return limits is not None and 0 <= limits.max_subscriptions <= self.account.sublist.count
+
+    def send_error(self, text: str) -> None:
+        """Say -ERR."""
+        if not self._is_lost:
+            self.write(errors.line(text))
+
+    # Pings.
+
+    def _ping(self) -> None:
+        """Is it still there? One that leaves too many of these unanswered is not."""
+        if self.is_closed:
+            return
+        options = self.server.options
+        interval = options.ping_interval
+        idle_s = (time.time_ns() - self.last_ns) / 1e9
+        if self.rtt_ns == 0 or idle_s >= interval:
+            if self.pings_out >= options.ping_max:
+                self.server.stale_connection(self)
+                self.send_error(errors.STALE_CONNECTION)
+                self.close("Stale Connection")
+                return
+            self.pings_out += 1
+            self.measure_rtt()
+        self._ping_timer = self.server.loop.call_later(interval, self._ping)
+
+    def measure_rtt(self) -> None:
+        """Ask for a PONG."""
+        self._ping_sent_ns = time.monotonic_ns()
+        self.wants_pong = True
+        self.write(b"PING\r\n")
+
+    # The end.
+
+    def close(self, reason: str) -> None:
+        """End it: what waits is sent first, unless it does not read."""
+        if self.reason:
+            return
+        self.reason = reason
+        self.server.connection_closing(self, reason)
+        for timer in (self._ping_timer, self._auth_timer, self._deadline):
+            if timer is not None:
+                timer.cancel()
+        self.forget_subs()
+        if self.account is not None:
+            self.account.clients.pop(self.cid, None)
+        if self.transport is not None and not self._is_lost:
+            if reason.startswith("Slow Consumer"):
+                self.transport.abort()
+            else:
+                self._send_last()
+        self.server.connection_closed(self)
+
+    def _send_last(self) -> None:
+        data = self.take_out()
+        if data:
+            self.send(data)
+        self.transport.close()
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.label}>"
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")

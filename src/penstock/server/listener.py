@@ -1,0 +1,45 @@
+"""Listener: a port that takes clients, as NATS or as WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Literal, cast
+
+from penstock.server.connection import Connection
+
+if TYPE_CHECKING:
+    from penstock.server.server import Server
+
+BACKLOG = 4096
+
+
+class Listener:
+    """One listening port."""
+
+    def __init__(self, server: Server, kind: Literal["nats", "websocket"]) -> None:
+        self.server = server
+        self.kind = kind
+        self._listening: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen: the port."""
+        from penstock.server.server import StartError
+
+        try:
+            self._listening = await self.server.loop.create_server(
+                self._new_connection, host or None, max(port, 0), backlog=BACKLOG, reuse_address=True
+            )
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise StartError(
+                f"cannot listen on {host}:{port} for {self.kind} clients: {why}; choose another"
+            ) from error
+        return int(self._listening.sockets[0].getsockname()[1])
+
+    def _new_connection(self) -> asyncio.BaseProtocol:
+        return cast("asyncio.BaseProtocol", Connection(self.server, self.server.next_cid(), self.kind))
+
+    async def stop(self) -> None:
+        if self._listening is not None:
+            self._listening.close()
+            self._listening = None

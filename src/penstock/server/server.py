@@ -1,0 +1,389 @@
+"""Server: sockets, accounts, JetStream, monitoring under one roof; start, reload, lame duck, stop.
+
+server = Server(options)
+await server.start()        # listening when it returns
+...
+await server.stop()         # what was acknowledged is safe, clients are told
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import penstock
+from penstock.broker.account import Account
+from penstock.broker.turn import Turn
+from penstock.errors import PenstockError
+from penstock.kernel.hub import Hub
+from penstock.server import log_lines, nkeys
+from penstock.server.auth import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, Authenticator
+from penstock.server.connection import Connection
+from penstock.server.listener import Listener
+from penstock.server.log import Log
+from penstock.server.monitor import Monitor
+from penstock.server.monitor.closed import ClosedConnection
+from penstock.server.options import JetStreamLimits, Options
+from penstock.server.system import System
+from penstock.wire.info import Info, make_info
+
+if TYPE_CHECKING:
+    import ssl
+
+    from penstock.api.jetstream import JetStream
+    from penstock.db.database import Database
+
+LAME_DUCK_SLICE_S = 0.05
+
+
+class StartError(PenstockError):
+    """The server cannot start: the text names what is in the way."""
+
+
+class Server:
+    """One server. Everything of it belongs to the thread of its loop."""
+
+    def __init__(self, options: Options, log: Log | None = None, database: Database | None = None) -> None:
+        self.options = options
+        self.log = log or Log(options, None)
+        self._database = database  # the caller's own, served as account $G
+        self.id = nkeys.server_id()
+        self.name = options.server_name or self.id
+        self.start_ns = self.config_load_ns = time.time_ns()
+        self.accounts: dict[str, Account] = {}
+        self.system: Account | None = None
+        self.connections: dict[int, Connection] = {}
+        self.closed: deque[ClosedConnection] = deque(maxlen=max(options.max_closed_clients, 1))
+        self.total_connections = 0
+        self.slow_consumers = 0
+        self.stale_connections = 0
+        self.is_ready = False
+        self.is_lame_duck = False
+        self.is_stopping = False
+        self.jetstream: JetStream | None = None
+        self.tls_context: ssl.SSLContext | None = None
+        self.ws_tls_context: ssl.SSLContext | None = None
+        self.tls_not_after = ""
+        self.authenticator = Authenticator(options)
+        self.hub = Hub()
+        self.hub.no_stall = options.no_fast_producer_stall
+        self.port = 0
+        self.ws_port = 0
+        self._listeners: list[Listener] = []
+        self._next_cid = 0
+        self._info: Info | None = None
+        self._stopped: asyncio.Event | None = None
+        self._lame_duck_task: asyncio.Task[None] | None = None
+        self.monitor = Monitor(self)
+        self.system_service = System(self)
+
+    # Facts for INFO and monitoring.
+
+    @property
+    def stalls(self) -> int:
+        return sum(connection.stalls for connection in self.connections.values())
+
+    @property
+    def default_account(self) -> Account:
+        """Where clients are that need not say who they are."""
+        return self.accounts[GLOBAL_ACCOUNT]
+
+    @property
+    def auth_required(self) -> bool:
+        return self.authenticator.tells_required()
+
+    @property
+    def tls_required(self) -> bool:
+        return self.options.tls is not None and not self.options.tls.allow_non_tls
+
+    @property
+    def tls_verify(self) -> bool:
+        return self.options.tls is not None and (self.options.tls.verify or self.options.tls.verify_and_map)
+
+    @property
+    def connect_urls(self) -> list[str]:
+        """Where clients reach us, as INFO tells them."""
+        if self.options.client_advertise:
+            return [self.options.client_advertise]
+        return []
+
+    @property
+    def ws_connect_urls(self) -> list[str]:
+        return [self.options.websocket.advertise] if self.options.websocket.advertise else []
+
+    @property
+    def http_port(self) -> int:
+        return self.monitor.http_port
+
+    @property
+    def https_port(self) -> int:
+        return self.monitor.https_port
+
+    def info_line(self, connection: Connection, **changes: Any) -> bytes:
+        """INFO for one client."""
+        assert self._info is not None
+        own: dict[str, Any] = {"client_id": connection.cid, "client_ip": connection.ip}
+        if connection.nonce and not changes.get("connect_info"):
+            own["nonce"] = connection.nonce.decode()
+        if connection.kind == "websocket":
+            own |= {
+                "host": self.options.websocket.host,
+                "port": self.ws_port,
+                "auth_required": self.authenticator.tells_required("websocket"),
+                "tls_required": self.ws_tls_context is not None,
+                "tls_available": False,
+            }
+        if changes.get("connect_info") and connection.account is not None:
+            own["remote_account"] = connection.account.name
+            own["acc_is_sys"] = connection.account is self.system
+        if self.is_lame_duck:
+            own["ldm"] = True
+        return self._info.but(**(own | changes)).line()
+
+    def new_nonce(self) -> bytes:
+        return nkeys.new_nonce()
+
+    # The start.
+
+    async def start(self) -> None:
+        """Open the store, listen; raises StartError, or an error of the store, with what is in the way."""
+        self.loop = asyncio.get_running_loop()
+        self._stopped = asyncio.Event()
+        log_lines.starting(self.log, self.options, self.name, self.id, penstock.__version__)
+        self.turn = Turn(self.loop, self.hub)
+        try:
+            self._make_accounts()
+            self._make_tls()
+            if self.options.jetstream.enabled or self._database is not None:
+                await self._start_jetstream()
+            self._make_info()
+            self.system_service.start()
+            await self.monitor.start(self.tls_context)
+            await self._listen()
+        except BaseException:
+            await self._let_go()
+            raise
+        self.is_ready = True
+        log_lines.ready(self.log)
+
+    def _make_accounts(self) -> None:
+        options = self.options
+        self._add_account(GLOBAL_ACCOUNT, None)
+        for name, account in options.accounts.items():
+            self._add_account(name, account.limits)
+        if not options.no_system_account:
+            name = options.system_account or SYSTEM_ACCOUNT
+            if name not in self.accounts:
+                self._add_account(name, None)
+            self.system = self.accounts[name]
+
+    def _add_account(self, name: str, limits: Any) -> Account:
+        account = self.accounts.get(name)
+        if account is None:
+            account = self.accounts[name] = Account(name, self.turn)
+        account.limits = limits
+        return account
+
+    def _make_tls(self) -> None:
+        options = self.options
+        if options.tls is None and options.websocket.tls is None:
+            return
+        from penstock.server.tls import make_context, not_after
+
+        if options.tls is not None:
+            self.tls_context = make_context(options.tls)
+            self.tls_not_after = not_after(options.tls)
+        if options.websocket.tls is not None:
+            self.ws_tls_context = make_context(options.websocket.tls)
+
+    async def _start_jetstream(self) -> None:
+        from penstock.api.jetstream import JetStream
+
+        log_lines.starting_jetstream(self.log)
+        self.jetstream = JetStream(self.options.jetstream, self, self._database)
+        await self.jetstream.start()
+        for account in self.accounts.values():
+            limits = self._jetstream_limits(account.name)
+            if limits is not None:
+                await self.jetstream.enable(account, limits)
+            elif account is not self.system:
+                self.jetstream.refuse(account)
+
+    def _jetstream_limits(self, name: str) -> JetStreamLimits | None:
+        """An account's share; None: JetStream is off for it. Without any accounts configured, $G has all of it."""
+        found = self.options.accounts.get(name)
+        if found is not None:
+            return found.jetstream
+        if name == GLOBAL_ACCOUNT and not any(
+            account.jetstream is not None for account in self.options.accounts.values()
+        ):
+            return JetStreamLimits()
+        return None
+
+    def _make_info(self) -> None:
+        options = self.options
+        tls = options.tls
+        self._info = make_info(
+            server_id=self.id,
+            server_name=self.name,
+            host=options.host,
+            port=max(options.port, 0),
+            max_payload=options.max_payload,
+            auth_required=self.auth_required,
+            tls_required=self.tls_required,
+            tls_verify=self.tls_verify,
+            tls_available=tls is not None and tls.allow_non_tls,
+            jetstream=self.jetstream is not None,
+            domain=options.jetstream.domain,
+            connect_urls=tuple(self.connect_urls),
+            ws_connect_urls=tuple(self.ws_connect_urls),
+        )
+        if options.no_header_support:
+            self._info = self._info.but(headers=False)
+
+    async def _listen(self) -> None:
+        options = self.options
+        websocket = options.websocket
+        if websocket.port:
+            listener = Listener(self, "websocket")
+            self.ws_port = await listener.start(websocket.host, websocket.port)
+            self._listeners.append(listener)
+            log_lines.websocket(self.log, websocket.host, self.ws_port, self.ws_tls_context is not None)
+        if not options.dont_listen:
+            listener = Listener(self, "nats")
+            self.port = await listener.start(options.host, options.port)
+            self._listeners.append(listener)
+            assert self._info is not None
+            self._info = self._info.but(port=self.port)
+            log_lines.listening(self.log, options, options.host, self.port)
+
+    # Connections.
+
+    def next_cid(self) -> int:
+        self._next_cid += 1
+        return self._next_cid
+
+    def admit(self, connection: Connection) -> bool:
+        """A client is there: may it stay?"""
+        self.total_connections += 1
+        self.connections[connection.cid] = connection
+        self.log.debug(f"{connection.label} - Client connection created")
+        limit = self.options.max_connections
+        if limit > 0 and len(self.connections) > limit:
+            connection.send_error("maximum connections exceeded")
+            connection.close("Maximum Connections Exceeded")
+            return False
+        return True
+
+    def may_enter(self, account: Account) -> bool:
+        limits = account.limits
+        return limits is None or limits.max_connections < 0 or len(account.clients) < limits.max_connections
+
+    def client_connected(self, connection: Connection) -> None:
+        self.system_service.connected(connection)
+
+    def connection_closing(self, connection: Connection, reason: str) -> None:
+        """Before its subscriptions go."""
+        if self.connections.pop(connection.cid, None) is not None:
+            self.closed.append(ClosedConnection.of(connection, reason, time.time_ns()))
+            self.log.debug(f"{connection.label} - Client connection closed: {reason}")
+
+    def connection_closed(self, connection: Connection) -> None:
+        if connection.was_connected:
+            self.system_service.disconnected(connection, connection.reason)
+
+    def auth_failed(self, connection: Connection, why: str) -> None:
+        self.log.error(f"{connection.label} - {why}")
+        self.system_service.auth_error(connection, "Authentication Failure")
+
+    def slow_consumer(self, connection: Connection, why: str) -> None:
+        self.slow_consumers += 1
+        if connection.account is not None:
+            connection.account.slow_consumers += 1
+        self.log.notice(f"{connection.label} - Slow Consumer Detected: {why}")
+
+    def stale_connection(self, connection: Connection) -> None:
+        self.stale_connections += 1
+        self.log.debug(f"{connection.label} - Stale Client Connection - Closing")
+
+    # The end.
+
+    def lame_duck(self) -> None:
+        """Take no new clients, tell those who are here, and let them go one by one."""
+        if self._lame_duck_task is None and not self.is_stopping:
+            self._lame_duck_task = self.loop.create_task(self._lame_duck())
+
+    async def _lame_duck(self) -> None:
+        options = self.options
+        log_lines.lame_duck(self.log)
+        self.is_lame_duck = True
+        for listener in self._listeners:
+            await listener.stop()
+        self.system_service.lame_duck()
+        await self._stop_jetstream()
+        for connection in list(self.connections.values()):
+            if connection.connect is not None and connection.connect.protocol >= 1:
+                connection.send_info()
+        await asyncio.sleep(options.lame_duck_grace_period)
+        waiting = list(self.connections.values())
+        left_s = max(options.lame_duck_duration - options.lame_duck_grace_period, 0.0)
+        pause_s = min(left_s / max(len(waiting), 1), 1.0)
+        owed_s = 0.0
+        for connection in waiting:
+            connection.close("Server Shutdown")
+            owed_s += pause_s
+            if owed_s >= LAME_DUCK_SLICE_S:  # a thousand clients need not be a thousand timers
+                await asyncio.sleep(owed_s)
+                owed_s = 0.0
+        self._lame_duck_task = None
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Let what was taken become durable, tell the clients, let go of everything. Twice is harmless."""
+        if self.is_stopping:
+            if self._stopped is not None:
+                await self._stopped.wait()
+            return
+        self.is_stopping = True
+        self.is_ready = False
+        log_lines.stopping(self.log)
+        if self._lame_duck_task is not None:
+            self._lame_duck_task.cancel()
+        for listener in self._listeners:
+            await listener.stop()
+        await self._stop_jetstream()
+        self.system_service.shutdown()
+        self.turn.end()
+        for connection in list(self.connections.values()):
+            connection.close("Server Shutdown")
+        await self._let_go()
+        log_lines.stopped(self.log)
+        assert self._stopped is not None
+        self._stopped.set()
+
+    async def _stop_jetstream(self) -> None:
+        if self.jetstream is not None:
+            log_lines.stopping_jetstream(self.log)
+            await self.jetstream.stop()
+            self.turn.end()  # the last answers
+            self.jetstream = None
+            log_lines.jetstream_stopped(self.log)
+
+    async def _let_go(self) -> None:
+        for listener in self._listeners:
+            await listener.stop()
+        self._listeners.clear()
+        if self.jetstream is not None:
+            await self.jetstream.stop()
+            self.jetstream = None
+        await self.monitor.stop()
+        self.system_service.stop()
+        self.authenticator.close()
+        self.turn.close()
+
+    async def wait(self) -> None:
+        """Return when the server has stopped."""
+        assert self._stopped is not None
+        await self._stopped.wait()
