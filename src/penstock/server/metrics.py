@@ -1,0 +1,150 @@
+"""Metrics: the server's figures in Prometheus' text format, for a scrape of /metrics.
+
+Names follow Prometheus' rules: a unit last, `_total` on what only grows. A family is told in one block, with its help
+and its type. docs/monitoring.md lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from penstock.server.monitor.page import breathe
+from penstock.server.monitor.process import cpu_seconds, open_files, resident_bytes, virtual_bytes
+from penstock.server.monitor.varz import subscription_count
+from penstock.wire.info import VERSION
+
+if TYPE_CHECKING:
+    from penstock.server.server import Server
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+STREAM_SLICE = 32  # streams looked at before others have their turn
+
+Labels = Mapping[str, str]
+Sample = tuple[Labels, int | float]
+
+
+class Families:
+    """The text, family by family."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def add(self, name: str, kind: str, about: str, samples: Iterable[Sample]) -> None:
+        """A family; one without samples is left out."""
+        lines = [f"{name}{_labels(labels)} {_number(value)}" for labels, value in samples]
+        if lines:
+            self._lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}", *lines]
+
+    def gauge(self, name: str, about: str, value: int | float) -> None:
+        self.add(name, "gauge", about, [({}, value)])
+
+    def counter(self, name: str, about: str, value: int | float) -> None:
+        self.add(name, "counter", about, [({}, value)])
+
+    def text(self) -> bytes:
+        return ("\n".join(self._lines) + "\n").encode()
+
+
+async def text(server: Server) -> bytes:
+    """Everything, as one scrape sees it."""
+    families = Families()
+    _add_process(families, server)
+    _add_server(families, server)
+    _add_accounts(families, server)
+    await _add_jetstream(families, server)
+    return families.text()
+
+
+def _add_process(families: Families, server: Server) -> None:
+    families.counter("process_cpu_seconds_total", "User and system processor time.", round(cpu_seconds(), 2))
+    families.gauge("process_resident_memory_bytes", "Resident memory.", resident_bytes())
+    families.gauge("process_virtual_memory_bytes", "Virtual memory.", virtual_bytes())
+    families.gauge("process_open_fds", "Open file descriptors.", open_files())
+    families.gauge("process_start_time_seconds", "When the server started, in Unix time.", server.start_ns / 1e9)
+
+
+def _add_server(families: Families, server: Server) -> None:
+    hub = server.hub
+    info = {"server_id": server.id, "server_name": server.name, "version": VERSION}
+    families.add("penstock_info", "gauge", "Which server this is; always 1.", [(info, 1)])
+    families.gauge("penstock_connections", "Open client connections.", len(server.connections))
+    families.counter("penstock_connections_total", "Client connections since the start.", server.total_connections)
+    families.gauge("penstock_connections_max", "Client connections at most.", server.options.max_connections)
+    families.gauge("penstock_subscriptions", "Subscriptions of all accounts.", subscription_count(server))
+    families.counter("penstock_in_msgs_total", "Messages that clients published.", hub.in_msgs)
+    families.counter("penstock_in_bytes_total", "Bytes of the messages that clients published.", hub.in_bytes)
+    families.counter("penstock_out_msgs_total", "Messages delivered to clients.", hub.out_msgs)
+    families.counter("penstock_out_bytes_total", "Bytes of the messages delivered to clients.", hub.out_bytes)
+    families.counter("penstock_slow_consumers_total", "Clients cut off for reading too slowly.", server.slow_consumers)
+    families.counter(
+        "penstock_stale_connections_total", "Clients cut off for not answering pings.", server.stale_connections
+    )
+    families.counter("penstock_stalls_total", "Times that a fast publisher was slowed down.", server.stalls)
+
+
+def _add_accounts(families: Families, server: Server) -> None:
+    accounts = [({"account": account.name}, account) for account in server.accounts.values()]
+    for name, kind, about, read in (
+        ("connections", "gauge", "Open client connections", lambda account: len(account.clients)),
+        ("subscriptions", "gauge", "Subscriptions", lambda account: account.sublist.count),
+        ("in_msgs_total", "counter", "Messages published", lambda account: account.in_msgs),
+        ("in_bytes_total", "counter", "Bytes published", lambda account: account.in_bytes),
+        ("out_msgs_total", "counter", "Messages delivered", lambda account: account.out_msgs),
+        ("out_bytes_total", "counter", "Bytes delivered", lambda account: account.out_bytes),
+        ("slow_consumers_total", "counter", "Clients cut off", lambda account: account.slow_consumers),
+    ):
+        samples = [(labels, read(account)) for labels, account in accounts]
+        families.add(f"penstock_account_{name}", kind, f"{about}, by account.", samples)
+
+
+async def _add_jetstream(families: Families, server: Server) -> None:
+    jetstream = server.jetstream
+    if jetstream is None:
+        return
+    families.gauge("penstock_jetstream_memory_bytes", "Used by memory streams.", jetstream.memory_used)
+    families.gauge("penstock_jetstream_storage_bytes", "Used by file streams.", jetstream.storage_used)
+    families.gauge("penstock_jetstream_memory_max_bytes", "Memory streams at most.", jetstream.max_memory)
+    families.gauge("penstock_jetstream_storage_max_bytes", "File streams at most.", jetstream.max_storage)
+    families.counter("penstock_jetstream_api_requests_total", "API requests.", jetstream.api_total)
+    families.counter("penstock_jetstream_api_errors_total", "API requests answered by an error.", jetstream.api_errors)
+    streams = [
+        ({"account": name, "stream": intake.name}, intake.stream)
+        for name, account in jetstream.accounts.items()
+        for intake in account.streams.values()
+    ]
+    families.gauge("penstock_jetstream_streams", "Streams of all accounts.", len(streams))
+    rows: list[tuple[Labels, tuple[int | float, ...]]] = []
+    for at, (labels, stream) in enumerate(streams, 1):
+        index, log = stream.store.index, stream.store.core.log
+        counts = (index.messages, index.bytes, index.first_seq, index.last_seq, index.subject_count)
+        rows.append((labels, (*counts, 0, int(log.has_uncommitted), log.fail_count)))
+        if at % STREAM_SLICE == 0:
+            await breathe()
+    for column, (name, kind, about) in enumerate(
+        (
+            ("messages", "gauge", "Messages that the stream holds."),
+            ("bytes", "gauge", "Their bytes, as limits count them."),
+            ("first_seq", "gauge", "Sequence of the first message."),
+            ("last_seq", "gauge", "Sequence of the last message."),
+            ("subjects", "gauge", "Subjects with a message."),
+            ("consumers", "gauge", "Consumers of the stream."),
+            ("uncommitted", "gauge", "1 while something waits to be committed."),
+            ("commit_failures_total", "counter", "Commits that failed."),
+        )
+    ):
+        families.add(f"penstock_stream_{name}", kind, about, [(labels, values[column]) for labels, values in rows])
+
+
+def _labels(labels: Labels) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: int | float) -> str:
+    return repr(value)

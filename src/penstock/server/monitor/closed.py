@@ -1,0 +1,100 @@
+"""ClosedConnection: what is still known of a connection that has gone, for /connz?state=closed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.server.auth import GLOBAL_ACCOUNT, Credentials
+
+if TYPE_CHECKING:
+    from penstock.server.connection import Connection
+    from penstock.server.tls import PeerFacts
+
+SUBSCRIPTIONS_MAX = 1024  # kept of one connection: ten thousand closed ones stay bounded
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSubscription:
+    subject: str
+    queue: str
+    sid: str
+    msgs: int
+    max: int
+
+    @classmethod
+    def of(cls, held: tuple[bytes, bytes, bytes, int, int]) -> HeldSubscription:
+        """From what the kernel lists."""
+        subject, queue, sid, msgs, most = held
+        return cls(
+            subject.decode(errors="replace"), queue.decode(errors="replace"), sid.decode(errors="replace"), msgs, most
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedConnection:
+    """The facts of a connection at one moment; `stop_ns` is 0 while it lives."""
+
+    cid: int
+    type: str  # nats, websocket
+    ip: str
+    port: int
+    start_ns: int
+    last_activity_ns: int
+    stop_ns: int
+    reason: str
+    rtt_ns: int
+    pending: int
+    in_msgs: int
+    out_msgs: int
+    in_bytes: int
+    out_bytes: int
+    stalls: int
+    sub_count: int
+    name: str
+    lang: str
+    version: str
+    tls: PeerFacts | None
+    user: str
+    account: str
+    subscriptions: tuple[HeldSubscription, ...]
+
+    @classmethod
+    def of(
+        cls, connection: Connection, reason: str = "", stop_ns: int = 0, with_subscriptions: bool = True
+    ) -> ClosedConnection:
+        """What `connection` is now. To be made before its subscriptions are taken from it."""
+        client = connection.client
+        held = client.subscriptions() if with_subscriptions and client.sub_count else []
+        return cls(
+            cid=client.cid,
+            type=connection.kind,
+            ip=connection.ip,
+            port=connection.port,
+            start_ns=connection.start_ns,
+            last_activity_ns=connection.last_activity_ns,
+            stop_ns=stop_ns,
+            reason=reason,
+            rtt_ns=connection.rtt_ns,
+            pending=client.pending,
+            in_msgs=client.in_msgs,
+            out_msgs=client.out_msgs,
+            in_bytes=client.in_bytes,
+            out_bytes=client.out_bytes,
+            stalls=client.stalls,
+            sub_count=client.sub_count,
+            name=connection.name,
+            lang=connection.lang,
+            version=connection.version,
+            tls=connection.tls,
+            user=user_name(connection),
+            account=client.account.name if client.account is not None else GLOBAL_ACCOUNT,
+            subscriptions=tuple(HeldSubscription.of(sub) for sub in held[:SUBSCRIPTIONS_MAX]),
+        )
+
+
+def user_name(connection: Connection) -> str:
+    """Who it is, or said it was before it was refused."""
+    if connection.user or connection.connect is None:
+        return connection.user
+    return Credentials.of(connection.connect).shown

@@ -1,0 +1,207 @@
+"""Jsz: JetStream's accounts and streams, and what they hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.api.stream_info import config_fields, state_fields
+from penstock.errors import quote
+from penstock.server.monitor.js_facts import (
+    NO_CONFIG,
+    NO_STATS,
+    ApiStats,
+    JetStreamConfig,
+    JetStreamLimitsPage,
+    js_config,
+    js_limits,
+    js_stats,
+)
+from penstock.server.monitor.page import NoAnswer, Page, RequestError, breathe, now_text
+from penstock.wire import go_json
+
+if TYPE_CHECKING:
+    from penstock.db.stream import Stream
+    from penstock.server.monitor.query import Query
+    from penstock.server.server import Server
+
+LIMIT = 1024  # accounts, when nothing else is asked for
+STREAM_SLICE = 16  # streams told of before others have their turn
+
+
+@dataclass(slots=True)
+class JszOptions:
+    account: str = ""
+    accounts: bool = False
+    streams: bool = False
+    consumer: bool = False
+    direct_consumer: bool = False
+    config: bool = False
+    leader_only: bool = False
+    offset: int = 0
+    limit: int = 0
+    raft: bool = False
+    stream_leader_only: bool = False
+
+    @classmethod
+    def of_query(cls, query: Query) -> JszOptions:
+        return cls(
+            accounts=query.boolean("accounts"),
+            streams=query.boolean("streams"),
+            consumer=query.boolean("consumers"),
+            direct_consumer=query.boolean("direct-consumers"),
+            config=query.boolean("config"),
+            offset=query.integer("offset"),
+            limit=query.integer("limit"),
+            leader_only=query.boolean("leader-only"),
+            raft=query.boolean("raft"),
+            stream_leader_only=query.boolean("stream-leader-only"),
+            account=query.text("acc"),
+        )
+
+
+class ClusterInfo(Page, kw_only=True):
+    leader: str = ""
+
+
+class StreamDetail(Page, kw_only=True):
+    name: str
+    created: str
+    cluster: ClusterInfo | None = None
+    config: dict[str, Any] = {}
+    state: dict[str, Any]
+
+
+class AccountDetail(Page, kw_only=True):
+    name: str
+    id: str
+    memory: int
+    storage: int
+    reserved_memory: int
+    reserved_storage: int
+    accounts: int
+    ha_assets: int
+    api: ApiStats
+    stream_detail: list[msgspec.Raw] = []  # StreamDetail, encoded as it was made
+
+
+class Jsz(Page, kw_only=True):
+    memory: int
+    storage: int
+    reserved_memory: int
+    reserved_storage: int
+    accounts: int
+    ha_assets: int
+    api: ApiStats
+    server_id: str
+    now: str
+    disabled: bool = False
+    config: JetStreamConfig
+    limits: JetStreamLimitsPage | None = None
+    streams: int
+    streams_leader: int = 0
+    consumers: int
+    messages: int
+    bytes: int
+    account_details: list[AccountDetail] = []
+    total: int
+
+
+async def make_jsz(server: Server, options: JszOptions) -> Jsz:
+    jetstream = server.jetstream
+    stats = NO_STATS if jetstream is None else js_stats(server)
+    page = Jsz(
+        **{name: getattr(stats, name) for name in stats.__struct_fields__},
+        server_id=server.id,
+        now=now_text(),
+        config=NO_CONFIG,
+        streams=0,
+        consumers=0,
+        messages=0,
+        bytes=0,
+        total=0,
+    )
+    if jetstream is None:
+        if options.leader_only:
+            raise NoAnswer("filtered response: not leader")
+        page.disabled = True
+        return page
+    page.config, page.limits = js_config(server), js_limits(server)
+    page.total = len(jetstream.accounts)
+    with_streams = options.streams or options.consumer
+    for account in list(jetstream.accounts.values()):
+        await _add_totals(page, account, options.raft)
+    if options.account in jetstream.accounts:
+        shown = [options.account]
+    elif options.accounts or (with_streams and not options.account):
+        shown = list(jetstream.accounts)
+        if options.limit >= 0:
+            offset = max(0, options.offset)
+            shown = sorted(shown)[offset : offset + (options.limit or LIMIT)]
+    else:
+        shown = []
+    for name in shown:
+        if name in jetstream.accounts:
+            page.account_details.append(await _account_detail(server, name, with_streams, options))
+    return page
+
+
+async def make_jsz_account(server: Server, options: JszOptions) -> AccountDetail:
+    """One account alone, as `$SYS.REQ.ACCOUNT.<name>.JSZ` answers."""
+    if server.jetstream is None:
+        raise RequestError("jetstream not enabled")
+    if options.account not in server.accounts:
+        raise RequestError(f"account {quote(options.account)} not found")
+    if options.account not in server.jetstream.accounts:
+        raise RequestError(f"account {quote(options.account)} not jetstream enabled")
+    return await _account_detail(server, options.account, options.streams, options)
+
+
+async def _add_totals(page: Jsz, account: Any, with_leaders: bool) -> None:
+    streams = [intake.stream for intake in account.streams.values()]
+    page.streams += len(streams)
+    page.streams_leader += len(streams) if with_leaders else 0
+    for at, stream in enumerate(streams, 1):
+        index = stream.store.index
+        page.messages += index.messages
+        page.bytes += index.bytes
+        if at % (STREAM_SLICE * 16) == 0:
+            await breathe()
+
+
+async def _account_detail(server: Server, name: str, with_streams: bool, options: JszOptions) -> AccountDetail:
+    assert server.jetstream is not None
+    account = server.jetstream.accounts[name]
+    detail = AccountDetail(
+        name=name,
+        id=name,
+        memory=account.memory_used,
+        storage=account.storage_used,
+        reserved_memory=account.limits.max_memory % 2**64,  # -1, no limit, is told as Go's unsigned
+        reserved_storage=account.limits.max_storage % 2**64,
+        accounts=0,
+        ha_assets=0,
+        api=ApiStats(level=0, total=account.api_total, errors=account.api_errors),
+    )
+    if with_streams:
+        for at, intake in enumerate(list(account.streams.values()), 1):
+            detail.stream_detail.append(msgspec.Raw(go_json.encode(_stream_detail(server, intake.stream, options))))
+            if at % STREAM_SLICE == 0:
+                await breathe()
+    return detail
+
+
+def _stream_detail(server: Server, stream: Stream, options: JszOptions) -> StreamDetail:
+    """What the stream holds, appended and not yet synced included: nothing is waited for."""
+    config = stream.config
+    with stream._lock:
+        state = stream.store.fast_state()
+    return StreamDetail(
+        name=stream.name,
+        created=go_json.time_text(stream.identity.created_ns),
+        cluster=ClusterInfo(leader=server.name),
+        config=config_fields(config, has_versions=False) if options.config else {},
+        state=state_fields(state, has_details=False, is_file=config.storage == "file"),
+    )
