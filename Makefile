@@ -8,7 +8,7 @@ SEED ?=
 export PYTHONDONTWRITEBYTECODE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check bench wheel sanitize crash flips faults model kill clean
+.PHONY: help build demo test check bench wheel sanitize crash flips faults model kill fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -71,6 +71,9 @@ kill: build ## kill -9 of a writing process: N= cycles (100), SEED=
 
 model: build ## the store against a simple model: N= operations (200000), SEED=
 	@N=$(or $(N),200000) SEED=$(SEED) $(BIN)/python -m pytest -n 2 tests/crash/test_model.py
+
+fuzz: build ## mutated sessions through the protocol's parser: N= sessions (2000000), SEED=
+	@N=$(or $(N),2000000) SEED=$(SEED) $(BIN)/python -m pytest -n 2 tests/fuzz
 
 clean: ## remove what was built, keep .venv
 	@rm -rf build dist build.log demo-out .venv/.built .venv/.bench
