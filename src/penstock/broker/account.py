@@ -10,7 +10,7 @@ from penstock.kernel.client import Client
 from penstock.kernel.sublist import Sublist
 
 if TYPE_CHECKING:
-    from penstock.api.jetstream import JetStreamAccount
+    from penstock.api.account import JetStreamAccount
     from penstock.broker.turn import Turn
 
 Handler = Callable[["Request"], None]

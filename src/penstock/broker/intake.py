@@ -72,6 +72,16 @@ class Intake:
             self.account.hub.release(self.account.sublist, token)
         self._captures.clear()
 
+    async def drain(self) -> None:
+        """Capture nothing more; return when what was captured is durable, or known to be lost."""
+        self._release()
+        while self.ingest.parked_count and not self.is_closed:
+            await asyncio.sleep(RETRY_S)
+        try:
+            await self.committed()
+        except StoreError as error:
+            log.warning("stream %s: %s", self.name, error)
+
     def close(self) -> None:
         """Capture nothing any more. Answers under way are lost with the stream."""
         if self.is_closed:

@@ -26,6 +26,7 @@ from penstock.errors import (
     ReadOnlyStore,
     StoreClosed,
     StoreError,
+    StreamNameInUse,
     StreamNotFound,
     WriteFailed,
 )
@@ -39,7 +40,7 @@ from penstock.store.marker import MARKER, MARKER_TEXT, check_marker, require_mar
 from penstock.store.memory_store import MemoryStore
 from penstock.store.migrate import forget_begun, lifted, migrate_legacy
 from penstock.store.snapshot import Snapshot
-from penstock.stream.config import StreamConfig, check_create, check_overlap, check_update, make_config
+from penstock.stream.config import StreamConfig, check_create, check_overlap, check_update, make_config, same
 from penstock.stream.config_json import decode_config, encode_config
 from penstock.stream.stream import StreamRules, limits_of
 
@@ -138,10 +139,19 @@ class Database:
             return known
 
     def create_stream(self, config: StreamConfig, *, pedantic: bool = False) -> Stream:
-        """Create a stream from a whole configuration; `pedantic`: nothing in it may be changed silently."""
+        """Create a stream from a whole configuration; one that is there already with the same is what was wanted.
+
+        pedantic: nothing in the configuration may be changed silently.
+        """
         with self._lock:
             self._check()
-            return self._create(check_create(config, pedantic=pedantic))
+            wanted = check_create(config, pedantic=pedantic)
+            if wanted.name not in self._streams and not self._exists(wanted.name):
+                return self._create(wanted)
+            known = self.get_stream(wanted.name)
+            if not same(known.config, wanted):
+                raise StreamNameInUse
+            return known
 
     def update_stream(self, config: StreamConfig, *, pedantic: bool = False) -> Stream:
         """Give a stream another configuration."""

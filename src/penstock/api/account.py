@@ -1,0 +1,182 @@
+"""JetStreamAccount: JetStream for one account. Its database, its streams on the server, its limits and its counters."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from penstock.api.direct import Direct
+from penstock.api.usage import (
+    OVERHEAD,
+    Usage,
+    account_limit,
+    check_max_bytes,
+    check_reservation,
+    check_stream_count,
+    usage_of,
+)
+from penstock.broker.intake import Intake
+from penstock.db.database import Database
+from penstock.errors import AccountLimitsExceeded, PenstockError, ResourcesExhausted, StreamNotFound
+from penstock.stream.config import StreamConfig
+
+if TYPE_CHECKING:
+    from penstock.api.jetstream import JetStream
+    from penstock.broker.account import Account
+    from penstock.server.options import JetStreamLimits
+
+log = logging.getLogger("penstock.api")
+
+
+class JetStreamAccount:
+    """The streams of one account. Belongs to the loop's thread.
+
+    Always true: `streams` has every open stream of the database, a turn of the loop after it came.
+    """
+
+    def __init__(
+        self, jetstream: JetStream, account: Account, database: Database, limits: JetStreamLimits, *, is_lent: bool
+    ) -> None:
+        self.jetstream = jetstream
+        self.account = account
+        self.database = database
+        self.limits = limits
+        self.streams: dict[str, Intake] = {}
+        self.direct: dict[bytes, Direct] = {}  # streams that answer direct gets, by name
+        self.failed: dict[str, str] = {}  # streams that could not be opened, and why
+        self.changes = asyncio.Lock()  # held while a stream comes, changes or goes
+        self.api_total = 0
+        self.api_errors = 0
+        self._is_lent = is_lent
+        self._configs: dict[str, StreamConfig] = {}
+        database.on_change.append(self._changed)
+
+    def open_streams(self) -> None:
+        """Open what is in the store; one that cannot be opened is told of and left as it is. May take long."""
+        for name in self.database.streams():
+            try:
+                self.database.get_stream(name)
+            except PenstockError as error:
+                self.failed[name] = str(error)
+                log.error("stream %s of account %s cannot be opened: %s", name, self.account.name, error)
+
+    def follow_all(self) -> None:
+        for name in self.database.streams():
+            self.follow(name)
+
+    def _changed(self, name: str) -> None:
+        """Someone in this process, maybe in another thread, created, changed or deleted a stream."""
+        if not self.jetstream.loop.is_closed():
+            self.jetstream.loop.call_soon_threadsafe(self.follow, name)
+
+    def follow(self, name: str) -> None:
+        """Take over a stream as the database has it now: come, changed or gone. Twice is harmless."""
+        if self.jetstream.is_closed:
+            return
+        stream = self.database._known(name)
+        intake = self.streams.get(name)
+        if intake is not None and (stream is None or intake.stream is not stream):
+            intake.close()
+            del self.streams[name], self._configs[name]
+            self.direct.pop(name.encode(), None)
+            intake = None
+        if stream is None:
+            return
+        config = stream.config
+        if intake is None:
+            self.failed.pop(name, None)
+            intake = self.streams[name] = Intake(self.account, stream, self.jetstream.domain)
+        elif self._configs[name] is config:
+            return
+        else:
+            intake.configure()
+        self._configs[name] = config
+        if config.allow_direct:
+            self.direct[name.encode()] = Direct(self.account, stream, self.jetstream.max_pending)
+        else:
+            self.direct.pop(name.encode(), None)
+        intake.ingest.guard = self._guard(intake)
+
+    def stream(self, name: str) -> Intake:
+        """A stream's place on the server; StreamNotFound otherwise."""
+        intake = self.streams.get(name)
+        if intake is None:
+            raise StreamNotFound
+        return intake
+
+    # Limits.
+
+    @property
+    def usage(self) -> Usage:
+        return usage_of(intake.stream for intake in self.streams.values())
+
+    @property
+    def memory_used(self) -> int:
+        return self.usage.memory
+
+    @property
+    def storage_used(self) -> int:
+        return self.usage.storage
+
+    def check_create(self, config: StreamConfig) -> None:
+        """Whether the account and the server have room for a new stream, or for one that is there as it is."""
+        check_stream_count(self.limits, len(self.streams) - (config.name in self.streams))
+        self._check_reservation(config, config.max_bytes, self._reserved_by_others(config))
+
+    def check_update(self, old: StreamConfig, config: StreamConfig) -> None:
+        """Whether they have room for what a stream wants more than before."""
+        added = max(max(config.max_bytes, 0) - max(old.max_bytes, 0), 0)
+        own = max(config.max_bytes, 0) - added
+        self._check_reservation(config, added, self._reserved_by_others(config) + own)
+
+    def check_max_bytes(self, config: StreamConfig) -> None:
+        check_max_bytes(self.limits, config)
+
+    def _check_reservation(self, config: StreamConfig, added: int, reserved: int) -> None:
+        server = self.jetstream
+        check_reservation(self.limits, server.limits, config, added, reserved, server.usage.reserved(config.storage))
+
+    def _reserved_by_others(self, config: StreamConfig) -> int:
+        others = (intake.stream for name, intake in self.streams.items() if name != config.name)
+        return usage_of(others).reserved(config.storage)
+
+    def _guard(self, intake: Intake) -> Callable[[int, int], bytes | None] | None:
+        """What refuses a batch that the account, or the server, has no room for; None where there is room enough."""
+        storage = intake.stream.config.storage
+        most = account_limit(self.limits, storage)
+        if most < 0 and not self.jetstream.is_scarce:
+            return None
+
+        def guard(count: int, size: int) -> bytes | None:
+            if self.jetstream.is_exhausted(storage):
+                return intake.refusal(ResourcesExhausted())
+            if 0 <= most < self.usage.used(storage) + size + count * OVERHEAD[storage]:
+                return intake.refusal(AccountLimitsExceeded())
+            return None
+
+        return guard
+
+    def guard_all(self) -> None:
+        """The server's room has become scarce, or is not any more."""
+        for intake in self.streams.values():
+            intake.ingest.guard = self._guard(intake)
+
+    # The end.
+
+    async def drain(self) -> None:
+        """Take nothing more; what was taken is durable, and answered, when this returns."""
+        for intake in self.streams.values():
+            await intake.drain()
+
+    async def close(self) -> None:
+        """Close the database in good order; one that was lent stays open."""
+        for intake in self.streams.values():
+            intake.close()
+        self.streams.clear()
+        self.direct.clear()
+        self.database.on_change.remove(self._changed)
+        self.account.jetstream = None
+        if not self._is_lent:
+            await asyncio.to_thread(self.database.close)

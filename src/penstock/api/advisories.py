@@ -1,0 +1,81 @@
+"""Advisories: what JetStream tells those who listen on $JS.EVENT.ADVISORY. Nothing is made where nobody does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.wire.go_json import encode, time_text
+from penstock.wire.nuid import make_nuid
+
+if TYPE_CHECKING:
+    from penstock.broker.account import Account, Request
+
+PREFIX = b"$JS.EVENT.ADVISORY."
+TYPE = "io.nats.jetstream.advisory.v1."
+AUDIT = PREFIX + b"API"
+LIMIT_REACHED = PREFIX + b"API.LIMIT_REACHED"
+ACTIONS = {"create": b"STREAM.CREATED.", "delete": b"STREAM.DELETED.", "modify": b"STREAM.UPDATED."}
+
+
+class Advisories:
+    """Tells of what one server's JetStream does."""
+
+    def __init__(self, server_name: str, domain: str, now_ns: Any) -> None:
+        self._server_name = server_name
+        self._domain = domain
+        self._now_ns = now_ns
+
+    def stream_action(self, account: Account, stream: str, action: str) -> None:
+        """A stream was created, modified or deleted."""
+        subject = PREFIX + ACTIONS[action] + stream.encode()
+        if account.has_interest(subject):
+            self._send(account, subject, "stream_action", {"stream": stream, "action": action})
+
+    def audit(self, request: Request, response: bytes) -> None:
+        """A request to the API was answered."""
+        account = request.account
+        if not account.has_interest(AUDIT):
+            return
+        fields: dict[str, Any] = {
+            "server": self._server_name,
+            "client": self._client(request),
+            "subject": request.subject.decode("utf-8", "replace"),
+        }
+        if request.payload:
+            fields["request"] = request.payload.decode("utf-8", "replace")
+        fields["response"] = response.decode()
+        self._send(account, AUDIT, "api_audit", fields)
+
+    def limit_reached(self, system: Account | None, dropped: int) -> None:
+        """Requests came faster than they were answered, and the waiting ones were dropped."""
+        if system is not None and system.has_interest(LIMIT_REACHED):
+            self._send(system, LIMIT_REACHED, "api_limit_reached", {"server": self._server_name}, {"dropped": dropped})
+
+    def _send(
+        self, account: Account, subject: bytes, kind: str, fields: dict[str, Any], last: dict[str, Any] | None = None
+    ) -> None:
+        told = {"type": TYPE + kind, "id": make_nuid(), "timestamp": time_text(self._now_ns()), **fields}
+        if self._domain:
+            told["domain"] = self._domain
+        account.publish(subject, encode(told | (last or {})))
+
+    def _client(self, request: Request) -> dict[str, Any]:
+        """Who asked, without what is empty."""
+        client: Any = request.client
+        if client is None:
+            return {"acc": request.account.name}
+        fields = {
+            "start": time_text(client.start_ns),
+            "host": client.ip,
+            "id": client.cid,
+            "acc": request.account.name,
+            "user": client.user,
+            "name": client.name,
+            "lang": client.lang,
+            "ver": client.version,
+            "rtt": client.rtt_ns,
+            "server": self._server_name,
+            "kind": "Client",
+            "client_type": client.kind,
+        }
+        return {key: value for key, value in fields.items() if value}

@@ -1,0 +1,73 @@
+"""Call: one request to the API on its way; Endpoint: what answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.account import Request
+from penstock.errors import NotEmptyRequest
+from penstock.wire.go_decode import Struct, decode, is_empty_object
+
+if TYPE_CHECKING:
+    from penstock.api.account import JetStreamAccount
+
+Fields = dict[str, Any]
+Answer = Fields | Awaitable[Fields]
+
+_BLANK = b" \t\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One kind of request. `handle` gives the fields of the reply after its type, at once or later."""
+
+    subject: str  # after "$JS.API.", up to the names
+    names: int  # how many names follow it: streams, consumers
+    type: str
+    handle: Callable[[Call], Answer]
+    zero: Mapping[str, Any] = field(default_factory=dict)  # what an error's reply shows besides the error
+    is_quiet: bool = False  # a good reply is neither counted nor audited
+    needs_cluster: bool = False
+    takes_more: bool = False  # further tokens may follow the names
+
+
+class Call:
+    """A request, and the account it is for."""
+
+    __slots__ = ("endpoint", "jetstream", "names", "request", "strict")
+
+    def __init__(
+        self, request: Request, endpoint: Endpoint, names: list[str], jetstream: JetStreamAccount | None, strict: bool
+    ) -> None:
+        self.request = request
+        self.endpoint = endpoint
+        self.names = names
+        self.jetstream = jetstream
+        self.strict = strict
+
+    @property
+    def account(self) -> JetStreamAccount:
+        assert self.jetstream is not None, "an account without JetStream is answered before"
+        return self.jetstream
+
+    @property
+    def payload(self) -> bytes:
+        return self.request.payload
+
+    @property
+    def is_json(self) -> bool:
+        """Whether there is something to read; where a body may be left out, other text counts as none."""
+        return self.payload.lstrip(_BLANK)[:1] in (b"{", b"[")
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.payload or is_empty_object(self.payload)
+
+    def refuse_body(self) -> None:
+        if not self.is_empty:
+            raise NotEmptyRequest
+
+    def decode(self, struct: Struct) -> Fields:
+        return decode(self.payload, struct, strict=self.strict)

@@ -1,0 +1,303 @@
+"""DIRECT.GET: stored messages as they are, without JSON around them. Forms: docs/wire.md, "Direct get".
+
+A stream with allow_direct answers; the others have no responder. Only what is durable is read. A long batch leaves in
+slices, and what is asked of the same stream meanwhile waits behind it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.api.level import asks_too_much
+from penstock.api.messages import GET, SEQ_STOP, find_message
+from penstock.errors import CorruptBlock, InvalidJson
+from penstock.kernel.message import Message
+from penstock.kernel.reader import Reader
+from penstock.kernel.subject import is_valid_filter
+from penstock.wire.go_decode import decode_one
+from penstock.wire.go_json import parse_time, time_text
+
+if TYPE_CHECKING:
+    from penstock.broker.account import Account, Request
+    from penstock.db.stream import Stream
+
+PREFIX_SIZE = len(b"$JS.API.DIRECT.GET.")
+SLICE = 64  # messages of a batch that leave in one turn of the loop
+RETRY_S = 0.001  # until the next look at a lock that another thread had
+RESULTS_MAX = 1024  # of a multi_last
+OK = b"NATS/1.0\r\n"
+EMPTY_REQUEST = b"NATS/1.0 408 Empty Request\r\n\r\n"
+MALFORMED = b"NATS/1.0 408 Malformed Request\r\n\r\n"
+BAD_REQUEST = b"NATS/1.0 408 Bad Request\r\n\r\n"
+LEVEL = b"NATS/1.0 412 Required Api Level\r\n\r\n"
+NOT_FOUND = b"NATS/1.0 404 Message Not Found\r\n\r\n"
+NO_RESULTS = b"NATS/1.0 404 No Results\r\n\r\n"
+TOO_MANY = b"NATS/1.0 413 Too Many Results\r\n\r\n"
+
+Work = Generator[None, None, None]
+Wanted = dict[str, Any]
+
+
+class DirectRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A request as clients write it; one that does not fit is read again, slowly, as Go's decoder would."""
+
+    seq: int = 0
+    last_by_subj: str = ""
+    next_by_subj: str = ""
+    batch: int = 0
+    max_bytes: int = 0
+    start_time: str | None = None
+    multi_last: list[str] = []
+    up_to_seq: int = 0
+    up_to_time: str | None = None
+    no_hdr: bool = False
+
+
+_DECODER = msgspec.json.Decoder(DirectRequest)
+
+
+def read_request(payload: bytes) -> Wanted:
+    """The fields that say something; InvalidJson where it is no request."""
+    try:
+        wanted: Wanted = msgspec.to_builtins(_DECODER.decode(payload))
+        if wanted.get("seq", 0) < 0 or wanted.get("up_to_seq", 0) < 0:
+            raise InvalidJson("a sequence below 0")
+        for key in ("start_time", "up_to_time"):
+            if key in wanted:
+                wanted[key] = parse_time(wanted[key])
+    except ValueError:  # msgspec's errors are such
+        return {key: value for key, value in decode_one(payload, GET).items() if value or key.endswith("_time")}
+    return wanted
+
+
+class Direct:
+    """One stream's direct gets. Belongs to the loop's thread."""
+
+    def __init__(self, account: Account, stream: Stream, max_pending: int) -> None:
+        self._account = account
+        self._stream = stream
+        self._store = stream.store
+        self._lock = stream._lock
+        self._loop = account.turn.loop
+        self._max_pending = max_pending
+        self._head = b"Nats-Stream: %s\r\nNats-Subject: " % stream.name.encode()
+        self._work: deque[Work] = deque()
+
+    def handle(self, request: Request, key: bytes) -> None:
+        """Answer one request; `key` is the subject in its own subject, if there is one."""
+        if request.reply is None:
+            return
+        try:
+            wanted = self._wanted(request, key)
+        except _Refused as refused:
+            request.respond(b"", refused.status)
+            return
+        if self._work or not self._lock.acquire(blocking=False):
+            self._later(self._waiting(request, wanted))
+            return
+        try:
+            rest = self._answer(request, wanted)
+        finally:
+            self._lock.release()
+        if rest is not None:
+            self._later(rest)
+
+    def _wanted(self, request: Request, key: bytes) -> Wanted:
+        if request.headers is not None and asks_too_much(request.headers):
+            raise _Refused(LEVEL)
+        try:
+            wanted = read_request(request.payload) if request.payload else {}
+        except InvalidJson:
+            raise _Refused(MALFORMED) from None
+        if key:
+            if wanted.keys() - {"no_hdr", "max_bytes"}:
+                raise _Refused(BAD_REQUEST)
+            wanted["last_by_subj"] = key.decode("utf-8", "surrogateescape")
+            return wanted
+        last, has_time = "last_by_subj" in wanted, "start_time" in wanted
+        after, multi = "next_by_subj" in wanted, "multi_last" in wanted
+        if not ("seq" in wanted or last or after or multi or has_time):
+            raise _Refused(EMPTY_REQUEST)
+        if (
+            ("seq" in wanted and (last or has_time))
+            or (last and (has_time or after or multi or wanted.get("batch", 0) > 0))
+            or (after and multi)
+            or ("up_to_seq" in wanted and "up_to_time" in wanted)
+        ):
+            raise _Refused(BAD_REQUEST)
+        return wanted
+
+    # Long work goes on in later turns of the loop.
+
+    def _later(self, work: Work) -> None:
+        self._work.append(work)
+        if len(self._work) == 1:
+            self._loop.call_soon(self._go_on)
+
+    def _waiting(self, request: Request, wanted: Wanted) -> Work:
+        rest = self._answer(request, wanted)
+        if rest is not None:
+            yield from rest
+
+    def _go_on(self) -> None:
+        if self._store.core.is_closed:
+            self._work.clear()
+            return
+        if not self._lock.acquire(blocking=False):
+            self._loop.call_later(RETRY_S, self._go_on)
+            return
+        try:
+            if next(self._work[0], StopIteration) is StopIteration:
+                self._work.popleft()
+        finally:
+            self._lock.release()
+        if self._work:
+            self._loop.call_soon(self._go_on)
+
+    # The answers.
+
+    def _answer(self, request: Request, wanted: Wanted) -> Work | None:
+        if "multi_last" in wanted:
+            return self._multi(request, wanted)
+        if "batch" in wanted:
+            return self._batch(request, wanted)
+        message = find_message(self._stream, wanted)
+        if message is None:
+            request.respond(b"", NOT_FOUND)
+        elif "no_hdr" in wanted:
+            request.respond(message.data)
+        else:
+            request.respond(message.data, self._headers(message, b"\r\n"))
+        return None
+
+    def _headers(self, message: Message, last: bytes) -> bytes:
+        """The message's headers, then where it comes from, then `last`."""
+        own = message.raw_headers
+        return b"".join(
+            (
+                own[:-2] if own else OK,
+                self._head,
+                message.subject.encode("utf-8", "surrogateescape"),
+                b"\r\nNats-Sequence: %d\r\nNats-Time-Stamp: " % message.seq,
+                time_text(message.time_ns).encode(),
+                b"\r\n",
+                last,
+            )
+        )
+
+    def _batch(self, request: Request, wanted: Wanted) -> Work:
+        store = self._store
+        core, query = store.core, store.query
+        subject, most = wanted.get("next_by_subj", ""), wanted["batch"]
+        start = core.seq_from_time(wanted["start_time"]) if "start_time" in wanted else wanted.get("seq", 0)
+        start = min(start, SEQ_STOP - 1)
+        filters = [subject] if subject else []
+        if subject and not is_valid_filter(subject):
+            request.respond(b"", NOT_FOUND)
+            return
+        pending = query.pending(filters, start) - query.pending(filters, core.committed_seq + 1)
+        reader = Reader(core, filters, start)
+        sent = last = count = 0
+        byte_max = wanted.get("max_bytes") or self._max_pending
+        while count < most:
+            found = reader.take(min(SLICE, most - count))
+            for message in found:
+                count += 1
+                if "no_hdr" in wanted:
+                    request.respond(message.data)
+                else:
+                    pending = max(pending - 1, 0)
+                    request.respond(message.data, self._headers(message, _place(pending, last)))
+                last = message.seq
+                sent += _size(message)
+                if sent >= byte_max:
+                    break
+            if sent >= byte_max or len(found) < SLICE:
+                break
+            yield
+        if not count and most > 0:
+            request.respond(b"", NOT_FOUND)
+            return
+        request.respond(b"", b"NATS/1.0 204 EOB\r\n" + _place(pending, last))
+
+    def _multi(self, request: Request, wanted: Wanted) -> Work:
+        core = self._store.core
+        found = self._last_seqs(wanted)
+        if isinstance(found, bytes):
+            request.respond(b"", found)
+            return
+        up_to, seqs = found
+        seqs = [seq for seq in seqs if seq >= wanted.get("seq", 0)]
+        pending, last, sent = len(seqs), 0, 0
+        byte_max, most = wanted.get("max_bytes") or self._max_pending, wanted.get("batch", 0)
+        for count, seq in enumerate(seqs, 1):
+            try:
+                message = core.load(seq)
+            except CorruptBlock:
+                message = 0
+            if type(message) is not Message:
+                request.respond(b"", NOT_FOUND)
+                return
+            pending -= 1
+            request.respond(message.data, self._headers(message, _place(pending, last)))
+            last = seq
+            sent += _size(message)
+            if sent >= byte_max or count == most:
+                break
+            if count % SLICE == 0:
+                yield
+        end = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\nNats-UpTo-Sequence: %d\r\n\r\n"
+        request.respond(b"", end % (pending, last, up_to))
+
+    def _last_seqs(self, wanted: Wanted) -> tuple[int, list[int]] | bytes:
+        """Up to which sequence, and which; or the status that says why not."""
+        core, query = self._store.core, self._store.query
+        up_to = wanted.get("up_to_seq", 0)
+        if "up_to_time" in wanted:
+            up_to = core.seq_from_time(wanted["up_to_time"]) - 1
+            if up_to < self._store.index.first_seq:
+                return NO_RESULTS
+            up_to = min(up_to, core.committed_seq)
+        filters = [one for one in wanted["multi_last"] if is_valid_filter(one)]
+        if not filters or up_to > core.committed_seq:
+            return NO_RESULTS
+        up_to = up_to or core.committed_seq
+        seqs = query.last_seqs(filters, up_to, RESULTS_MAX) if up_to else []
+        if seqs is None:
+            return TOO_MANY
+        return (up_to, seqs) if seqs else NO_RESULTS
+
+
+class _Refused(Exception):
+    def __init__(self, status: bytes) -> None:
+        self.status = status
+
+
+def _place(pending: int, last: int) -> bytes:
+    return b"Nats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n\r\n" % (pending, last)
+
+
+def _size(message: Message) -> int:
+    return len(message.subject) + len(message.raw_headers or b"") + len(message.data)
+
+
+def get_direct(request: Request) -> None:
+    """A request on $JS.API.DIRECT.GET: find the stream that answers it."""
+    name, dot, key = request.subject[PREFIX_SIZE:].partition(b".")
+    jetstream = request.account.jetstream
+    direct = jetstream.direct.get(name) if jetstream is not None else None
+    if direct is None or (dot and not is_valid_filter(key)):
+        no_responders(request)
+        return
+    direct.handle(request, key)
+
+
+def no_responders(request: Request) -> None:
+    """Answer as if nobody heard the subject: it is of those that are served one by one."""
+    client = request.client
+    if request.reply is not None and client is not None and client.has_no_responders:
+        request.respond(b"", b"NATS/1.0 503\r\nNats-Subject: %s\r\n\r\n" % request.subject)

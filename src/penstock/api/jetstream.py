@@ -1,0 +1,224 @@
+"""JetStream: what a server has of it. The store directory, the accounts that use it, the API, limits for all of them.
+
+The store directory is a Penstock store like any other: `penstock.open` opens the streams of account $G when the server
+has stopped, and those of the others with their account's name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import tempfile
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.api import account_info, consumers, messages, purge, standalone, streams
+from penstock.api.account import JetStreamAccount
+from penstock.api.advisories import Advisories
+from penstock.api.direct import get_direct, no_responders
+from penstock.api.request import Api
+from penstock.api.usage import ServerLimits, Usage, server_limits
+from penstock.broker.account import Account, Request, Service
+from penstock.db.database import Database
+
+if TYPE_CHECKING:
+    from penstock.server.options import JetStreamLimits, JetStreamOptions, Options
+
+log = logging.getLogger("penstock.api")
+ENDPOINTS = (
+    *account_info.ENDPOINTS,
+    *streams.ENDPOINTS,
+    *purge.ENDPOINTS,
+    *messages.ENDPOINTS,
+    *consumers.ENDPOINTS,
+    *standalone.ENDPOINTS,
+)
+TEMPORARY = os.path.join(tempfile.gettempdir(), "nats", "penstock")  # where no store_dir is given
+WATCH_S = 1.0
+SCARCE = 0.9  # of the server's room: from there on every batch is looked at
+DIRECT = b"$JS.API.DIRECT.GET"
+NEXT = b"$JS.API.CONSUMER.MSG.NEXT."
+MAPPED = (b"$KV.", b"$OBJ.")  # buckets that are also reached through a domain's API
+
+
+class Host(Protocol):
+    """What JetStream needs of its server."""
+
+    name: str
+    loop: asyncio.AbstractEventLoop
+    options: Options
+
+    @property
+    def system(self) -> Account | None: ...
+
+
+class JetStream:
+    """A server's JetStream, from `start` to `stop`. Belongs to the loop's thread."""
+
+    def __init__(self, options: JetStreamOptions, server: Host, database: Database | None = None) -> None:
+        """`database` is one that the caller has opened: it serves its account, and stays open at the end."""
+        self.options = options
+        self.server_name = server.name
+        self.domain = options.domain
+        self.loop = loop = server.loop
+        self.max_pending = server.options.max_pending
+        self._server = server
+        self._lent = database
+        self.is_temporary = database is None and not options.store_dir
+        self.store_dir = database.path if database is not None else os.path.abspath(options.store_dir or TEMPORARY)
+        self.limits = ServerLimits(0, 0)
+        self.accounts: dict[str, JetStreamAccount] = {}
+        self.advisories = Advisories(server.name, self.domain, time.time_ns)
+        self.api = Api(
+            ENDPOINTS, loop, self.advisories, strict=options.strict, queue_max=options.request_queue_limit or 10_000
+        )
+        self.is_closed = False
+        self.is_scarce = False
+        self._services: dict[str, list[Service]] = {}
+        self._watch: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        """Find the store directory, and how much room there is. Accounts are enabled one by one after this."""
+        await asyncio.to_thread(os.makedirs, self.store_dir, exist_ok=True)
+        self.limits = server_limits(self.options.max_memory, self.options.max_storage, self.store_dir)
+        self._watch = self.loop.call_later(WATCH_S, self._look)
+        self.api.system = self._server.system
+        if self._server.system is not None:
+            self._serve(self._server.system)
+
+    # Accounts.
+
+    async def enable(self, account: Account, limits: JetStreamLimits) -> JetStreamAccount:
+        """Give an account JetStream: its streams are open and take messages when this returns."""
+        lent = self._lent
+        if lent is not None and lent.account == account.name:
+            database = lent
+        else:
+            database = await asyncio.to_thread(self._open, account.name)
+        found = JetStreamAccount(self, account, database, limits, is_lent=database is lent)
+        self.accounts[account.name] = found
+        account.jetstream = found
+        await asyncio.to_thread(found.open_streams)
+        found.follow_all()
+        self._serve(account)
+        return found
+
+    def refuse(self, account: Account) -> None:
+        """An account without JetStream: its requests are answered so."""
+        self._serve(account)
+
+    async def disable(self, account: Account) -> None:
+        """Take JetStream from an account; what it stored stays in the store."""
+        found = self.accounts.pop(account.name, None)
+        if found is not None:
+            await found.drain()
+            await found.close()
+
+    def _open(self, name: str) -> Database:
+        root = self._lent.root if self._lent is not None else None
+        for one in self.accounts.values():
+            root = root or one.database.root
+        return Database(self.store_dir, durability=self.options.durability, account=name, root=root)
+
+    def _serve(self, account: Account) -> None:
+        if account.name in self._services:
+            return
+        services = self._services[account.name] = [account.serve("$JS.API.>", self._request)]
+        if self.domain:
+            services.append(account.serve(f"$JS.{self.domain}.API.>", self._domain_request))
+
+    # Requests.
+
+    def _request(self, request: Request) -> None:
+        subject = request.subject
+        if subject.startswith(DIRECT) and (len(subject) == len(DIRECT) or subject[len(DIRECT)] == ord(".")):
+            get_direct(request)
+        elif subject.startswith(NEXT):
+            no_responders(request)
+        else:
+            self.api.handle(request)
+
+    def _domain_request(self, request: Request) -> None:
+        """The same under the domain's own name; buckets are published to there."""
+        tail = request.subject[len(self.domain) + 9 :]
+        if tail.startswith(MAPPED):
+            request.account.publish(tail, request.payload, request.headers, request.reply)
+            return
+        request.subject = b"$JS.API." + tail
+        self._request(request)
+
+    # What all accounts take together.
+
+    @property
+    def usage(self) -> Usage:
+        return sum((account.usage for account in self.accounts.values()), Usage())
+
+    @property
+    def max_memory(self) -> int:
+        return self.limits.max_memory
+
+    @property
+    def max_storage(self) -> int:
+        return self.limits.max_storage
+
+    @property
+    def memory_used(self) -> int:
+        return self.usage.memory
+
+    @property
+    def storage_used(self) -> int:
+        return self.usage.storage
+
+    @property
+    def memory_reserved(self) -> int:
+        return self.usage.reserved_memory
+
+    @property
+    def storage_reserved(self) -> int:
+        return self.usage.reserved_storage
+
+    @property
+    def api_total(self) -> int:
+        return self.api.total
+
+    @property
+    def api_errors(self) -> int:
+        return self.api.errors
+
+    @property
+    def api_inflight(self) -> int:
+        return self.api.inflight
+
+    def is_exhausted(self, storage: str) -> bool:
+        """Whether streams of this storage have used up the server's room."""
+        return self.usage.used(storage) > self.limits.of(storage)
+
+    def _look(self) -> None:
+        """Now and then: has the room become scarce?"""
+        usage = self.usage
+        is_scarce = any(usage.used(one) > SCARCE * self.limits.of(one) for one in ("memory", "file"))
+        if is_scarce != self.is_scarce:
+            self.is_scarce = is_scarce
+            for account in self.accounts.values():
+                account.guard_all()
+        self._watch = self.loop.call_later(WATCH_S, self._look)
+
+    # The end.
+
+    async def stop(self) -> None:
+        """Answer what is under way, take nothing more, close the stores in good order. Twice is harmless."""
+        if self.is_closed:
+            return
+        for services in self._services.values():
+            for service in services:
+                service.close()
+        await self.api.close()
+        for account in self.accounts.values():
+            await account.drain()
+        self.is_closed = True
+        if self._watch is not None:
+            self._watch.cancel()
+        for account in self.accounts.values():
+            await account.close()
+        self.accounts.clear()

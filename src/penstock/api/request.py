@@ -1,0 +1,220 @@
+"""Api: requests on $JS.API, from the subject to the reply. One for the server; the accounts share its queue.
+
+What can be answered at once is, in the turn of the loop in which it came; what waits for the disk, or takes long, is
+queued behind the earlier requests of the same connection, so that each connection hears its answers in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from collections.abc import Coroutine, Iterable
+from typing import TYPE_CHECKING, Any
+
+from penstock.api.call import Answer, Call, Endpoint, Fields
+from penstock.api.level import asks_too_much
+from penstock.errors import ApiError, ApiLevelRequired, ClusterRequired, NotEnabledForAccount
+from penstock.wire.go_json import encode
+
+if TYPE_CHECKING:
+    from penstock.api.advisories import Advisories
+    from penstock.broker.account import Account, Request
+
+log = logging.getLogger("penstock.api")
+TYPE = "io.nats.jetstream.api.v1."
+SYSTEM_RESPONSE = Endpoint("", 0, "system_response", lambda call: {})
+INLINE_S = 0.001  # so long requests are answered at once in one turn of the loop; the rest waits for the next
+PREFIX_TOKENS_MAX = 3
+
+
+class Api:
+    """Answers requests with the endpoints it is given."""
+
+    def __init__(
+        self,
+        endpoints: Iterable[Endpoint],
+        loop: asyncio.AbstractEventLoop,
+        advisories: Advisories,
+        *,
+        strict: bool = True,
+        queue_max: int = 10_000,
+    ) -> None:
+        self._endpoints: dict[tuple[str, int], Endpoint] = {}
+        self._open_ended: dict[str, Endpoint] = {}
+        for endpoint in endpoints:
+            self._endpoints[endpoint.subject, endpoint.names] = endpoint
+            if endpoint.takes_more:
+                self._open_ended[endpoint.subject] = endpoint
+        self._loop = loop
+        self._advisories = advisories
+        self._strict = strict
+        self._queue_max = queue_max
+        self._lanes: dict[int, deque[Call]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turn_began = 0.0
+        self.system: Account | None = None
+        self.queued = 0
+        self.inflight = 0
+        self.total = 0
+        self.errors = 0
+
+    def handle(self, request: Request) -> None:
+        """A request whose subject begins with $JS.API. and is none for a direct get."""
+        tokens = request.subject[8:].decode("utf-8", "surrogateescape").split(".")
+        found = self._find(tokens)
+        if request.account is self.system and tokens != ["INFO"]:
+            found = SYSTEM_RESPONSE, []
+        if found is None:
+            return  # as the reference: nobody answers
+        endpoint, names = found
+        call = Call(request, endpoint, names, request.account.jetstream, self._strict)
+        lane_id = request.client.cid if request.client is not None else 0
+        lane = self._lanes.get(lane_id)
+        if lane is None and self._has_time():
+            self.inflight += 1
+            answer = self._begin(call)
+            if answer is None:
+                self.inflight -= 1
+                return
+            lane = self._lanes[lane_id] = deque()
+            self._start(self._run(lane_id, lane, call, answer))
+            return
+        if lane is None:
+            lane = self._lanes[lane_id] = deque()
+            self._start(self._drain(lane_id, lane))
+        self._queue(lane, call)
+
+    def _find(self, tokens: list[str]) -> tuple[Endpoint, list[str]] | None:
+        if "" in tokens:
+            return None
+        count = len(tokens)
+        for size in range(1, min(count, PREFIX_TOKENS_MAX) + 1):
+            prefix = ".".join(tokens[:size])
+            endpoint = self._endpoints.get((prefix, count - size))
+            if endpoint is None:
+                endpoint = self._open_ended.get(prefix)
+                if endpoint is None or count - size < endpoint.names:
+                    continue
+            return endpoint, tokens[size:]
+        return None
+
+    def _has_time(self) -> bool:
+        """Whether this turn of the loop may answer one more request at once."""
+        now = self._loop.time()
+        if not self._turn_began:
+            self._turn_began = now
+            self._loop.call_soon(self._end_turn)
+        return now - self._turn_began < INLINE_S
+
+    def _end_turn(self) -> None:
+        self._turn_began = 0.0
+
+    # The queue.
+
+    def _queue(self, lane: deque[Call], call: Call) -> None:
+        lane.append(call)
+        self.queued += 1
+        self.inflight += 1
+        if self.queued >= self._queue_max:
+            log.warning("JetStream API queue limit reached, dropping %d requests", self.queued)
+            dropped = 0
+            for one in self._lanes.values():
+                dropped += len(one)
+                one.clear()
+            self.inflight -= dropped
+            self.queued = 0
+            self._advisories.limit_reached(self.system, dropped)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, lane_id: int, lane: deque[Call], call: Call, answer: Answer) -> None:
+        """Finish one call, then those that came behind it."""
+        await self._finish(call, answer)
+        self.inflight -= 1
+        await self._drain(lane_id, lane)
+
+    async def _drain(self, lane_id: int, lane: deque[Call]) -> None:
+        try:
+            began = self._loop.time()
+            while lane:
+                call = lane.popleft()
+                self.queued -= 1
+                answer = self._begin(call)
+                if answer is not None:
+                    await self._finish(call, answer)
+                self.inflight -= 1
+                if self._loop.time() - began > INLINE_S:
+                    await asyncio.sleep(0)
+                    began = self._loop.time()
+        finally:
+            del self._lanes[lane_id]
+
+    async def close(self) -> None:
+        """Let what is under way come to its end."""
+        while self._tasks:
+            await asyncio.wait(tuple(self._tasks))
+
+    # One call.
+
+    def _begin(self, call: Call) -> Answer | None:
+        """Answer at once (None), or give what has to be waited for."""
+        endpoint = call.endpoint
+        try:
+            if endpoint.needs_cluster:
+                raise ClusterRequired
+            if asks_too_much(call.request.headers):
+                raise ApiLevelRequired
+            if call.jetstream is None:
+                raise NotEnabledForAccount
+            answer = endpoint.handle(call)
+        except ApiError as error:
+            self._refuse(call, error)
+            return None
+        except Exception:  # noqa: BLE001 - our own mistake must not end the queue: it is logged and answered
+            self._fail(call)
+            return None
+        if inspect.isawaitable(answer):
+            return answer
+        self._reply(call, answer)
+        return None
+
+    async def _finish(self, call: Call, answer: Answer) -> None:
+        try:
+            fields = await answer if inspect.isawaitable(answer) else answer
+        except ApiError as error:
+            self._refuse(call, error)
+        except Exception:  # noqa: BLE001 - our own mistake must not end the queue: it is logged and answered
+            self._fail(call)
+        else:
+            self._reply(call, fields)
+
+    def _reply(self, call: Call, fields: Fields) -> None:
+        reply = encode({"type": TYPE + call.endpoint.type, **fields})
+        if call.endpoint.is_quiet:
+            call.request.respond(reply)
+        else:
+            self._send(call, reply, is_error=False)
+
+    def _refuse(self, call: Call, error: ApiError) -> None:
+        fields: Fields = {"type": TYPE + call.endpoint.type, "error": error.to_json(), **call.endpoint.zero}
+        self._send(call, encode(fields), is_error=True)
+
+    def _fail(self, call: Call) -> None:
+        """Our own mistake: the log has the trace, the client a word."""
+        subject = call.request.subject.decode("utf-8", "backslashreplace")
+        log.exception("a request on %s failed", subject)
+        self._refuse(call, ApiError("internal error; the server's log says more"))
+
+    def _send(self, call: Call, reply: bytes, *, is_error: bool) -> None:
+        self.total += 1
+        self.errors += is_error
+        if call.jetstream is not None:
+            call.jetstream.api_total += 1
+            call.jetstream.api_errors += is_error
+        call.request.respond(reply)
+        self._advisories.audit(call.request, reply)

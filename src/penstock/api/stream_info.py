@@ -1,0 +1,77 @@
+"""What the API says of a stream: its configuration, state and age."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.store.state import StoreState
+from penstock.stream.config import StreamConfig
+from penstock.stream.config_json import to_dict
+from penstock.wire.go_json import time_text, time_text_or_zero
+from penstock.wire.info import API_LEVEL, VERSION
+
+if TYPE_CHECKING:
+    from penstock.broker.intake import Intake
+
+Fields = dict[str, Any]
+
+
+def info_fields(
+    intake: Intake, *, domain: str = "", leader: str = "", has_versions: bool = True, has_details: bool = False
+) -> Fields:
+    """The fields of a StreamInfo. The caller has waited until what was appended is durable, and has the stream's lock.
+
+    has_versions: the metadata names our version, as in replies about one stream. leader: who leads it, where that is
+    told. has_details: deleted sequences one by one.
+    """
+    stream = intake.stream
+    store = stream.store
+    state = store.state() if has_details else store.fast_state()
+    fields: Fields = {
+        "config": config_fields(stream.config, has_versions=has_versions),
+        "created": time_text(stream.identity.created_ns),
+        "state": state_fields(state, has_details=has_details, is_file=stream.config.storage == "file"),
+    }
+    if domain:
+        fields["domain"] = domain
+    if leader:
+        fields["cluster"] = {"leader": leader}
+    fields["ts"] = time_text(store.clock.now_ns())
+    return fields
+
+
+def config_fields(config: StreamConfig, *, has_versions: bool) -> Fields:
+    fields = to_dict(config)
+    if has_versions:
+        told = {"_nats.level": str(API_LEVEL), "_nats.ver": VERSION}
+        fields["metadata"] = dict(sorted((config.metadata | told).items()))
+    return fields
+
+
+def state_fields(state: StoreState, *, has_details: bool, is_file: bool) -> Fields:
+    is_fresh = state.last_seq == 0
+    fields: Fields = {
+        "messages": state.messages,
+        "bytes": state.bytes,
+        "first_seq": 0 if is_fresh else state.first_seq,
+        "first_ts": time_text_or_zero(state.first_time),
+        "last_seq": state.last_seq,
+        "last_ts": time_text_or_zero(state.last_time),
+    }
+    if state.num_subjects:
+        fields["num_subjects"] = state.num_subjects
+    num_deleted = state.num_deleted if state.messages else 0
+    deleted: list[int] = []
+    if has_details and state.messages and state.deleted is not None:
+        deleted = [seq for first, last in state.deleted.ranges() for seq in range(first, last + 1)]
+    if has_details and is_fresh and is_file:
+        num_deleted, deleted = 1, [0]  # as the reference says of a file stream that never held a message
+    if num_deleted:
+        fields["num_deleted"] = num_deleted
+    if deleted:
+        fields["deleted"] = deleted
+    lost = [seq for first, last in state.lost.ranges() for seq in range(first, last + 1)] if state.lost else []
+    if lost:
+        fields["lost"] = {"msgs": lost, "bytes": 0}
+    fields["consumer_count"] = 0
+    return fields

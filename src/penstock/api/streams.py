@@ -1,0 +1,231 @@
+"""STREAM: create, update, delete, look at, list."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from penstock.api.call import Answer, Call, Endpoint, Fields
+from penstock.api.stream_info import info_fields
+from penstock.errors import (
+    StoreError,
+    StreamCreateFailed,
+    StreamDeleteFailed,
+    StreamNameInUse,
+    StreamNameMismatch,
+    StreamUpdateFailed,
+)
+from penstock.kernel.subject import is_valid_filter, overlap
+from penstock.stream.config import StreamConfig, check_create, same, validate
+from penstock.stream.config_json import decode_request
+from penstock.wire.go_decode import Struct
+from penstock.wire.go_json import encode
+
+if TYPE_CHECKING:
+    from penstock.api.account import JetStreamAccount
+    from penstock.broker.intake import Intake
+
+log = logging.getLogger("penstock.api")
+T = TypeVar("T")
+NAMES_MAX = 1024
+LIST_MAX = 256
+SUBJECTS_MAX = 100_000
+SLICE = 32  # streams described in one turn of the loop
+
+_INFO = Struct(
+    "server.JSApiStreamInfoRequest", {"offset": "int", "deleted_details": "bool", "subjects_filter": "string"}
+)
+_NAMES = Struct("server.JSApiStreamNamesRequest", {"offset": "int", "subject": "string"})
+_LIST = Struct("server.JSApiStreamListRequest", {"offset": "int", "subject": "string"})
+_NO_PAGE = {"total": 0, "offset": 0, "limit": 0}
+
+
+# Coming, changing, going.
+
+
+async def create(call: Call) -> Fields:
+    account = call.account
+    config, pedantic = decode_request(call.payload, strict=call.strict)
+    if config.name != call.names[0]:
+        raise StreamNameMismatch
+    async with account.changes:
+        account.check_create(config)
+        checked = check_create(config, pedantic=pedantic)
+        account.check_max_bytes(checked)
+        intake = account.streams.get(config.name)
+        if intake is None:
+            account.check_create(checked)
+            intake = await _create(account, config, pedantic)
+        elif not same(intake.stream.config, checked):
+            raise StreamNameInUse
+    await intake.committed()
+    return await _locked(intake, lambda: {**info_fields(intake), "did_create": True})
+
+
+async def _create(account: JetStreamAccount, config: StreamConfig, pedantic: bool) -> Intake:
+    try:
+        await asyncio.to_thread(account.database.create_stream, config, pedantic=pedantic)
+    except (StoreError, OSError) as error:
+        log.warning("stream %s of account %s cannot be created: %s", config.name, account.account.name, error)
+        raise StreamCreateFailed from error
+    account.follow(config.name)
+    _tell_of_compression(config)
+    account.jetstream.advisories.stream_action(account.account, config.name, "create")
+    return account.stream(config.name)
+
+
+async def update(call: Call) -> Fields:
+    account = call.account
+    config, pedantic = decode_request(call.payload, strict=call.strict)
+    checked = validate(config, pedantic=pedantic)
+    account.check_max_bytes(checked)
+    if config.name != call.names[0]:
+        raise StreamNameMismatch
+    async with account.changes:
+        intake = account.stream(config.name)
+        account.check_update(intake.stream.config, checked)
+        try:
+            await asyncio.to_thread(account.database.update_stream, config, pedantic=pedantic)
+        except (StoreError, OSError) as error:
+            raise StreamUpdateFailed(str(error)) from error
+        account.follow(config.name)
+        _tell_of_compression(config)
+        account.jetstream.advisories.stream_action(account.account, config.name, "modify")
+    await intake.committed()
+    return await _locked(intake, lambda: info_fields(intake, domain=account.jetstream.domain))
+
+
+def _tell_of_compression(config: StreamConfig) -> None:
+    if config.compression != "none":
+        log.warning(
+            "stream %s: compression %s is accepted; blocks are still stored raw", config.name, config.compression
+        )
+
+
+async def delete(call: Call) -> Fields:
+    call.refuse_body()
+    account, name = call.account, call.names[0]
+    async with account.changes:
+        intake = account.stream(name)
+        await intake.committed()
+        try:
+            await asyncio.to_thread(account.database.delete_stream, name)
+        except (StoreError, OSError) as error:
+            raise StreamDeleteFailed(str(error)) from error
+        finally:
+            account.follow(name)
+    account.jetstream.advisories.stream_action(account.account, name, "delete")
+    return {"success": True}
+
+
+# Looking.
+
+
+def info(call: Call) -> Answer:
+    wanted = call.decode(_INFO) if call.is_json else {}
+    intake = call.account.stream(call.names[0])
+    return _info(call, intake, wanted)
+
+
+async def _info(call: Call, intake: Intake, wanted: Fields) -> Fields:
+    await intake.committed()
+    jetstream = call.account.jetstream
+    has_details = wanted.get("deleted_details", False)
+
+    def look() -> Fields:
+        return info_fields(intake, domain=jetstream.domain, leader=jetstream.server_name, has_details=has_details)
+
+    fields = await _locked(intake, look)
+    page: Fields = dict(_NO_PAGE)
+    subjects = wanted.get("subjects_filter", "")
+    if subjects and is_valid_filter(subjects):
+        totals = await _locked(intake, lambda: intake.stream.store.query.totals([subjects]))
+        if totals:
+            offset = max(wanted.get("offset", 0), 0)
+            page = {"total": len(totals), "offset": offset, "limit": SUBJECTS_MAX}
+            shown = dict(sorted(totals.items())[offset : offset + SUBJECTS_MAX])
+            if shown:
+                fields["state"] = _with_subjects(fields["state"], shown)
+    return {**page, **fields}
+
+
+def _with_subjects(state: Fields, subjects: dict[str, int]) -> Fields:
+    """The state with the counts of subjects in their place."""
+    found: Fields = {}
+    for key, value in state.items():
+        found[key] = value
+        if key == "num_subjects":
+            found["subjects"] = subjects
+    return found
+
+
+def names(call: Call) -> Fields:
+    found, offset = _page(call, _NAMES)
+    shown = found[offset : offset + NAMES_MAX]
+    return {"total": len(found), "offset": offset, "limit": NAMES_MAX, "streams": shown or None}
+
+
+def listing(call: Call) -> Answer:
+    found, offset = _page(call, _LIST)
+    return _listing(call, found, offset)
+
+
+async def _listing(call: Call, found: list[str], offset: int) -> Fields:
+    parts: list[bytes] = []
+    domain = call.account.jetstream.domain
+    for at, name in enumerate(found[offset : offset + LIST_MAX], 1):
+        intake = call.account.streams.get(name)
+        if intake is None:
+            continue  # it went meanwhile
+        await intake.committed()
+        fields = await _locked(intake, lambda: info_fields(intake, domain=domain, has_versions=False))  # noqa: B023
+        parts.append(encode(fields))
+        if at % SLICE == 0:
+            await asyncio.sleep(0)
+    streams = msgspec.Raw(b"[" + b",".join(parts) + b"]")
+    return {"total": len(found), "offset": offset, "limit": LIST_MAX, "streams": streams}
+
+
+def _page(call: Call, struct: Struct) -> tuple[list[str], int]:
+    """The names of the streams that are asked for, sorted, and where the page begins."""
+    wanted = call.decode(struct) if call.is_json else {}
+    subject = wanted.get("subject", "")
+    streams = call.account.streams
+    found = sorted(streams)
+    if subject:
+        found = [name for name in found if _takes(streams[name].stream.config, subject)]
+    return found, min(max(wanted.get("offset", 0), 0), len(found))
+
+
+def _takes(config: StreamConfig, subject: str) -> bool:
+    return is_valid_filter(subject) and any(overlap(subject, own) for own in config.subjects)
+
+
+async def _locked(intake: Intake, look: Callable[[], T]) -> T:
+    """What `look` finds under the stream's lock. Where another thread has it, we wait in a thread, not in the loop."""
+    lock = intake.stream._lock
+    if lock.acquire(blocking=False):
+        try:
+            return look()
+        finally:
+            lock.release()
+
+    def wait() -> T:
+        with lock:
+            return look()
+
+    return await asyncio.to_thread(wait)
+
+
+ENDPOINTS = (
+    Endpoint("STREAM.CREATE", 1, "stream_create_response", create),
+    Endpoint("STREAM.UPDATE", 1, "stream_update_response", update),
+    Endpoint("STREAM.DELETE", 1, "stream_delete_response", delete),
+    Endpoint("STREAM.INFO", 1, "stream_info_response", info, _NO_PAGE),
+    Endpoint("STREAM.NAMES", 0, "stream_names_response", names, {**_NO_PAGE, "streams": None}),
+    Endpoint("STREAM.LIST", 0, "stream_list_response", listing, {**_NO_PAGE, "streams": []}),
+)

@@ -1,0 +1,123 @@
+"""Usage and limits: what streams take of an account's and the server's memory and disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.errors import (
+    MaxBytesRequired,
+    MaxConsumersReached,
+    MaxStreamBytesExceeded,
+    MaxStreamsReached,
+    MemoryExceeded,
+    StorageExceeded,
+)
+from penstock.stream.config import StreamConfig
+
+if TYPE_CHECKING:
+    from penstock.db.stream import Stream
+    from penstock.server.options import JetStreamLimits
+
+SHARE = 0.75  # of the memory, or of the free disk, where no limit is set
+# What a message takes besides its subject, headers and payload, by the reference's formula.
+OVERHEAD = {"file": 30, "memory": 16}
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Bytes stored, and bytes that streams have reserved with max_bytes."""
+
+    memory: int = 0
+    storage: int = 0
+    reserved_memory: int = 0
+    reserved_storage: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.memory + other.memory,
+            self.storage + other.storage,
+            self.reserved_memory + other.reserved_memory,
+            self.reserved_storage + other.reserved_storage,
+        )
+
+    def used(self, storage: str) -> int:
+        return self.memory if storage == "memory" else self.storage
+
+    def reserved(self, storage: str) -> int:
+        return self.reserved_memory if storage == "memory" else self.reserved_storage
+
+
+def usage_of(streams: Iterable[Stream]) -> Usage:
+    """What these streams take together."""
+    memory = storage = reserved_memory = reserved_storage = 0
+    for stream in streams:
+        config = stream.config
+        if config.storage == "memory":
+            memory += stream.store.index.bytes
+            reserved_memory += max(config.max_bytes, 0)
+        else:
+            storage += stream.store.index.bytes
+            reserved_storage += max(config.max_bytes, 0)
+    return Usage(memory, storage, reserved_memory, reserved_storage)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """What all accounts together may take."""
+
+    max_memory: int
+    max_storage: int
+
+    def of(self, storage: str) -> int:
+        return self.max_memory if storage == "memory" else self.max_storage
+
+
+def server_limits(max_memory: int, max_storage: int, store_dir: str) -> ServerLimits:
+    """The limits as they were given; below 0: a share of what the machine has."""
+    if max_memory < 0:
+        max_memory = int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * SHARE)
+    if max_storage < 0:
+        max_storage = int(shutil.disk_usage(store_dir).free * SHARE)
+    return ServerLimits(max_memory, max_storage)
+
+
+def account_limit(limits: JetStreamLimits, storage: str) -> int:
+    return limits.max_memory if storage == "memory" else limits.max_storage
+
+
+def check_stream_count(limits: JetStreamLimits, others: int) -> None:
+    if 0 < limits.max_streams <= others:
+        raise MaxStreamsReached
+
+
+def check_max_bytes(limits: JetStreamLimits, config: StreamConfig) -> None:
+    """The account's rules about max_bytes of one stream."""
+    most = limits.memory_max_stream_bytes if config.storage == "memory" else limits.storage_max_stream_bytes
+    if limits.max_bytes_required and config.max_bytes <= 0:
+        raise MaxBytesRequired
+    if 0 < most < config.max_bytes:
+        raise MaxStreamBytesExceeded
+
+
+def check_reservation(
+    limits: JetStreamLimits,
+    server: ServerLimits,
+    config: StreamConfig,
+    added: int,
+    account_reserved: int,
+    server_reserved: int,
+) -> None:
+    """Whether `added` bytes can be reserved besides those that are."""
+    if config.max_consumers > 0 and 0 < limits.max_consumers < config.max_consumers:
+        raise MaxConsumersReached
+    added = 1 if added < 0 else added
+    error = MemoryExceeded if config.storage == "memory" else StorageExceeded
+    most = account_limit(limits, config.storage)
+    if most >= 0 and added > most - account_reserved:
+        raise error
+    if added > server.of(config.storage) - server_reserved:
+        raise error
