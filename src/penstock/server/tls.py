@@ -73,6 +73,15 @@ def make_context(options: TlsOptions) -> ssl.SSLContext:
     return context
 
 
+def not_after(options: TlsOptions) -> str:
+    """When the server's own certificate ends, as monitoring tells it."""
+    from cryptography import x509
+
+    with open(options.cert_file, "rb") as file:
+        certificate = x509.load_pem_x509_certificate(file.read())
+    return certificate.not_valid_after_utc.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
     for path in (certificate, key):
         try:
@@ -129,6 +138,11 @@ class PeerFacts:
     cipher: str  # as Go spells it
     certificate: PeerCertificate | None
     is_first: bool = False  # the handshake came before INFO
+
+    @property
+    def certificates(self) -> list[bytes]:
+        """What the client has shown, as DER; monitoring tells of them."""
+        return [self.certificate.der] if self.certificate is not None else []
 
 
 def peer_facts(tls: ssl.SSLObject, is_first: bool = False) -> PeerFacts:
