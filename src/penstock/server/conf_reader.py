@@ -442,7 +442,7 @@ class Reader:
         if char.lower() in "kmgtpe":
             self.at += 1
             self._take(_UNIT_TAIL)
-            if self._look() not in _END and self._look() != "]" and self._look() not in _DIGIT:
+            if self._look() not in _END and self._look() != "]":
                 return self._bare(start)
         elif char not in _END and char != "]" and self.text[start] != "-":
             self.at += 1

@@ -6,7 +6,18 @@ import re
 from typing import Any
 
 from penstock.server.conf_tree import Node
-from penstock.server.conf_values import Fault, Findings, go_type, into, keys, map_of, parse_duration, quote, seconds_of
+from penstock.server.conf_values import (
+    Fault,
+    Findings,
+    go_type,
+    into,
+    keys,
+    map_of,
+    parse_duration,
+    quote,
+    seconds_of,
+    text_of,
+)
 from penstock.server.options import TlsOptions
 
 FALLBACK_DELAY = 0.05  # "auto": so long may a client that speaks TLS first take
@@ -65,17 +76,11 @@ def read_tls(node: Node, findings: Findings) -> TlsOptions:
         is_weak_allowed = boolean("allow_insecure_cipher_suites")(inner)
 
     def ciphers(inner: Node) -> None:
-        tls.cipher_suites = _names(inner, "cipher_suites")
-        for name in tls.cipher_suites:
-            if name not in CIPHERS and name not in WEAK_CIPHERS:
-                raise Fault(inner, f"unrecognized cipher {name}")
+        tls.cipher_suites = _names(inner, "cipher_suites", CIPHERS | WEAK_CIPHERS, "cipher")
         weak.extend(name for name in tls.cipher_suites if name in WEAK_CIPHERS)
 
     def curves(inner: Node) -> None:
-        tls.curve_preferences = _names(inner, "curve_preferences")
-        for name in tls.curve_preferences:
-            if name not in CURVES:
-                raise Fault(inner, f"unrecognized curve preference {name}")
+        tls.curve_preferences = _names(inner, "curve_preferences", frozenset(CURVES), "curve preference")
 
     def rate_limit(inner: Node) -> None:
         if isinstance(inner.value, bool) or not isinstance(inner.value, int):
@@ -132,23 +137,25 @@ def read_tls(node: Node, findings: Findings) -> TlsOptions:
     return tls
 
 
-def _names(node: Node, key: str) -> list[str]:
+def _names(node: Node, key: str, known: frozenset[str], what: str) -> list[str]:
     if not isinstance(node.value, list):
         raise Fault(node, f"interface conversion: interface {{}} is {go_type(node.value)}, not []interface {{}}")
     if not node.value:
         raise _bad(node, f"'{key}' cannot be empty")
-    return [str(item.value) for item in node.value]
+    for item in node.value:
+        if text_of(item) not in known:
+            raise Fault(item, f"unrecognized {what} {item.value}")
+    return [text_of(item) for item in node.value]
 
 
 def _pinned(node: Node) -> frozenset[str]:
     what = "hex-encoded sha256 of DER encoded SubjectPublicKeyInfo"
     if not isinstance(node.value, list):
         raise _bad(node, f"expected 'pinned_certs' to be a list of {what}")
-    found = [str(item.value).lower() for item in node.value]
-    for entry in found:
-        if not re.fullmatch("[0-9a-f]{64}", entry):
-            raise _bad(node, f"'pinned_certs' key {entry} does not look like {what}")
-    return frozenset(found)
+    for item in node.value:
+        if not re.fullmatch("[0-9a-fA-F]{64}", text_of(item)):
+            raise _bad(item, f"'pinned_certs' key {text_of(item).lower()} does not look like {what}")
+    return frozenset(text_of(item).lower() for item in node.value)
 
 
 def _handshake_first(node: Node, tls: TlsOptions) -> None:
