@@ -1,5 +1,6 @@
-"""The command line: `penstock serve`, and `inspect · verify · repair · export · import · erase · migrate` (docs/cli.md).
+"""The command line: `penstock serve`, and `inspect · verify · repair · export · import · erase · migrate`.
 
+Page: docs/cli.md.
 Thin faces over server/, db/, store/ and scan/. typer, rich and pyarrow are imported when a command needs them.
 """
 
