@@ -9,6 +9,7 @@ from penstock.server.connection import Connection
 
 if TYPE_CHECKING:
     from penstock.server.server import Server
+    from penstock.server.websocket_connection import WebsocketConnection
 
 BACKLOG = 4096
 
@@ -20,6 +21,8 @@ class Listener:
         self.server = server
         self.kind = kind
         self._listening: asyncio.Server | None = None
+        self._unready: set[WebsocketConnection] = set()  # whose handshake is not over
+        self._buffer: memoryview | None = None  # what WebSockets read into, one after the other
 
     async def start(self, host: str, port: int) -> int:
         """Listen: the port."""
@@ -37,9 +40,18 @@ class Listener:
         return int(self._listening.sockets[0].getsockname()[1])
 
     def _new_connection(self) -> asyncio.BaseProtocol:
-        return cast("asyncio.BaseProtocol", Connection(self.server, self.server.next_cid(), self.kind))
+        cid = self.server.next_cid()
+        if self.kind == "nats":
+            return cast("asyncio.BaseProtocol", Connection(self.server, cid))
+        from penstock.server.websocket_connection import READ_SIZE, WebsocketConnection
+
+        if self._buffer is None:
+            self._buffer = memoryview(bytearray(READ_SIZE))
+        return cast("asyncio.BaseProtocol", WebsocketConnection(self.server, cid, self._unready, self._buffer))
 
     async def stop(self) -> None:
         if self._listening is not None:
             self._listening.close()
             self._listening = None
+        for connection in list(self._unready):
+            connection.close("Server Shutdown")

@@ -1,0 +1,136 @@
+"""WebsocketConnection: a client that speaks through WebSocket frames.
+
+Before it is a client of the server it is an HTTP request, with TLS before that where the port has it; so long it stands
+in its listener's `unready`, and the time for its handshake runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from penstock.server.connection import Connection
+from penstock.server.websocket import WebsocketCodec
+from penstock.server.websocket_handshake import Handshake, Refusal
+
+if TYPE_CHECKING:
+    from penstock.server.server import Server
+
+READ_SIZE = 64 * 1024
+
+
+class WebsocketConnection(Connection):
+    """A client of the WebSocket port.
+
+    Always true: without a `codec` the server does not know it; with one, it is a client like any other.
+    """
+
+    def __init__(self, server: Server, cid: int, unready: set[WebsocketConnection], buffer: memoryview) -> None:
+        super().__init__(server, cid, "websocket")
+        self.codec: WebsocketCodec | None = None
+        self._unready = unready
+        self._buffer = buffer
+        self._handshake = Handshake(server.options.websocket, is_tls=server.ws_tls_context is not None)
+        self._handshake_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def label(self) -> str:
+        """What log lines begin with; the address that a proxy has told stands before the proxy's."""
+        told = self.codec.client_ip if self.codec is not None else ""
+        shown = f"[{told}]/" if ":" in told else f"{told}/" if told else ""
+        return shown + super().label
+
+    # The beginning.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            self.ip, self.port = peer[0], peer[1]
+        self._unready.add(self)
+        options, loop = self.server.options.websocket, self.server.loop
+        if options.handshake_timeout > 0:
+            self._handshake_timer = loop.call_later(options.handshake_timeout, self._too_late)
+        if self.server.ws_tls_context is not None:
+            self.transport.pause_reading()
+            self._task = loop.create_task(self._begin_tls())
+
+    async def _begin_tls(self) -> None:
+        from penstock.server.upgrade import handshake
+
+        tls = self.server.options.websocket.tls
+        assert tls is not None
+        await handshake(self, tls, is_first=False)
+
+    def _too_late(self) -> None:
+        self._handshake_timer = None
+        self.close("Client Closed")
+
+    def _shake_hands(self, data: bytes) -> None:
+        found = self._handshake.receive(data)
+        while isinstance(found, Refusal):
+            if found.reason:
+                self.server.log.error(f"{self.ip}:{self.port} - websocket handshake error: {found.reason}")
+            self.transport.write(found.reply)
+            if found.is_final:
+                self.close("Client Closed")
+                return
+            found = self._handshake.receive(b"")
+        if found is None:
+            return
+        self._be_ready()
+        self.transport.write(found.reply)
+        self.codec = WebsocketCodec(found, self.max_payload)
+        self.cookies = found.cookies
+        if self.server.admit(self):
+            self.begin()
+
+    def _be_ready(self) -> None:
+        self._unready.discard(self)
+        if self._handshake_timer is not None:
+            self._handshake_timer.cancel()
+            self._handshake_timer = None
+
+    # What the transport says.
+
+    def get_buffer(self, hint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, size: int) -> None:
+        self.data_received(bytes(self._buffer[:size]))
+
+    def data_received(self, data: bytes) -> None:
+        if self.reason:
+            return
+        codec = self.codec
+        if codec is None:
+            self._shake_hands(data)
+            return
+        codec.max_payload = self.max_payload
+        commands = codec.receive(data)
+        for frame in codec.outgoing():
+            self.transport.write(frame)
+        if commands:
+            self.feed(commands)
+        if codec.end and not self.reason:
+            if codec.fault:
+                self.server.log.error(f"{self.label} - read error: {codec.fault}")
+            self.close(codec.end)
+
+    def send(self, data: bytes) -> None:
+        assert self.codec is not None, "nothing is said before the handshake"
+        self.transport.write(self.codec.encode(data))
+
+    # The end.
+
+    def close(self, reason: str) -> None:
+        self._be_ready()
+        super().close(reason)
+
+    def _send_last(self) -> None:
+        if self.codec is not None:
+            data = self.take_out()
+            if data:
+                self.send(data)
+            self.transport.write(self.codec.closing(self.reason))
+        self.transport.close()
