@@ -30,7 +30,7 @@ http: 127.0.0.1:-1
 server_name: shapes
 server_tags: ["zone:one", "rack:2"]
 server_metadata { owner: "us" }
-jetstream { store_dir: "$DIR", max_mem: 256MB, max_file: 1GB, domain: hub }
+jetstream { store_dir: "$DIR/js", max_mem: 256MB, max_file: 1GB, domain: hub }
 accounts {
   A { jetstream: enabled, users: [{user: alice, password: a, permissions: {
       publish: {allow: ["foo.>", "$JS.>", "$SYS.>"], deny: ["foo.x"]}, subscribe: ">", allow_responses: true}}] }
@@ -46,107 +46,47 @@ http: 127.0.0.1:-1
 server_name: plain
 """
 
-PAGES = [
-    "/varz", "/connz", "/connz?auth=1&subs=detail", "/connz?subs=1&limit=1", "/connz?offset=1&limit=1",
-    "/connz?sort=subs&limit=1", "/connz?sort=bytes_to&limit=1", "/connz?acc=B", "/connz?acc=NONE", "/connz?user=alice&auth=1",
-    "/connz?state=closed", "/connz?state=closed&auth=1&subs=detail", "/connz?state=closed&sort=stop",
-    "/connz?state=closed&sort=reason", "/connz?state=any", "/connz?state=closed&acc=B&auth=true", "/connz?cid=999999",
-    "/connz?mqtt_client=x", "/connz?limit=-5&offset=-3", "/connz?limit=1%zz", "/connz?limit=1;a=b",
-    "/connz?sort=bad", "/connz?sort=stop", "/connz?sort=reason", "/connz?limit=x", "/connz?cid=-1",
-    "/connz?cid=99999999999999999999999", "/connz?limit=99999999999999999999", "/connz?auth=maybe", "/connz?subs=x",
-    "/connz?state=x", "/connz?offset=+1", "/subsz", "/subscriptionsz", "/subsz?acc=B", "/subsz?acc=B&subs=1",
-    "/subsz?acc=NONE&subs=1", "/subsz?acc=B&subs=1&test=foo.bar", "/subsz?acc=B&subs=1&test=foo.*", "/subsz?offset=a",
-    "/subsz?subs=x", "/jsz", "/jsz?accounts=1", "/jsz?streams=1", "/jsz?consumers=1", "/jsz?config=1&streams=true",
-    "/jsz?acc=A", "/jsz?acc=A&streams=1&config=1&raft=1", "/jsz?acc=B", "/jsz?acc=NONE", "/jsz?raft=1",
-    "/jsz?leader-only=1", "/jsz?accounts=1&offset=1", "/jsz?accounts=q", "/jsz?limit=q", "/accountz", "/accountz?acc=A",
-    "/accountz?acc=SYS", "/accountz?acc=NONE", "/accstatz", "/accstatz?unused=1", "/accstatz?unused=x", "/healthz",
-    "/healthz?js-enabled-only=1", "/healthz?js-server-only=true", "/healthz?stream=S", "/healthz?account=A",
-    "/healthz?account=A&stream=S", "/healthz?account=A&stream=NONE", "/healthz?account=A&stream=NONE&details=1",
-    "/healthz?account=A&consumer=C", "/healthz?account=A&consumer=C&details=1", "/healthz?account=NONE",
-    "/healthz?account=NONE&details=1", "/healthz?account=A&stream=S&consumer=C",
-    "/healthz?account=A&stream=S&consumer=C&details=1", "/healthz?js-enabled-only=q", "/routez", "/routez?subs=x",
-    "/gatewayz", "/gatewayz?accs=x", "/leafz", "/leafz?subs=x", "/ipqueuesz", "/ipqueuesz?all=x", "/raftz",
-    "/raftz?acc=A", "/none", "/varz/", "//varz", "/../varz",
-]  # fmt: skip
-PLAIN_PAGES = ["/varz", "/jsz", "/jsz?streams=1", "/jsz?leader-only=1", "/healthz", "/healthz?account=X", "/accountz"]
-
-# What the system account asks: subject and body. PING stands for whichever server hears it.
-SYSTEM = [
-    ("$SYS.REQ.SERVER.PING", ""),
-    *((f"$SYS.REQ.SERVER.PING.{name}", "") for name in (
-        ["IDZ", "STATSZ", "VARZ", "SUBSZ", "CONNZ", "ROUTEZ", "GATEWAYZ", "LEAFZ", "JSZ", "HEALTHZ", "PROFILEZ", "IPQUEUESZ", "RAFTZ"])),
-    *((f"$SYS.REQ.SERVER.<id>.{name}", "") for name in ["IDZ", "STATSZ", "VARZ", "JSZ", "HEALTHZ", "NONE"]),
-    *(("$SYS.REQ.SERVER.PING.CONNZ", body) for body in (
-        '{"auth":true,"subscriptions_detail":true}', '{"state":1,"auth":true}', '{"state":7}', '{"server_name":"hap"}',
-        '{"server_name":"hap","exact_match":true}', '{"server_name":"none"}', '{"tags":["ZONE:one"]}', '{"tags":["x"]}',
-        '{"domain":"hub"}', '{"domain":"x"}', '{"cluster":"x"}', '{"host":"127"}', "{", "[]", "nope", "null",
-        '{"unknown":1}', '{"sort":5}', '{"sort":"x"}', '{"limit":"x"}', '{"offset":-1}', '{"state":"x"}',
-        '{"acc":"B","filter_subject":"foo.>"}', '{"filter_subject":"foo"}', '{"SORT":"cid"}', '{"cid":999999}')),
-    *(("$SYS.REQ.SERVER.PING.HEALTHZ", body) for body in (
-        '{"account":"A","stream":"S"}', '{"account":"A","stream":"NONE"}', '{"js-enabled-only":true}',
-        '{"account":"A","stream":"NONE","details":true}', '{"details":1}')),
-    *(("$SYS.REQ.SERVER.PING.JSZ", body) for body in (
-        '{"streams":true,"config":true}', '{"account":"A"}', '{"leader_only":true}', '{"limit":"a"}')),
-    *(("$SYS.REQ.SERVER.PING.PROFILEZ", body) for body in ('{"name":"none"}', '{"name":"cpu"}')),
-    ("$SYS.REQ.SERVER.PING.ACCOUNTZ", '{"account":"B"}'), ("$SYS.REQ.SERVER.PING.ACCOUNTZ", '{"account":"NONE"}'),
-    ("$SYS.REQ.SERVER.PING.SUBSZ", '{"test":"a.*"}'), ("$SYS.REQ.SERVER.PING.STATSZ", "{"),
-    ("$SYS.REQ.SERVER.PING.STATSZ", '{"server_name":"none"}'), ("$SYS.REQ.SERVER.PING.IDZ", '{"server_name":"none"}'),
-    *((f"$SYS.REQ.ACCOUNT.{account}.{name}", "")
-      for name in ["SUBSZ", "CONNZ", "LEAFZ", "JSZ", "INFO", "STATZ", "CONNS"] for account in ("B", "A", "NONE")),
-    ("$SYS.REQ.ACCOUNT.B.STATZ", '{"include_unused":true}'), ("$SYS.REQ.ACCOUNT.NONE.STATZ", '{"include_unused":true}'),
-    ("$SYS.REQ.ACCOUNT.PING.STATZ", ""), ("$SYS.REQ.ACCOUNT.PING.STATZ", '{"accounts":["B"]}'),
-    ("$SYS.REQ.ACCOUNT.PING.CONNZ", ""), ("$SYS.REQ.USER.INFO", ""), ("$SYS.REQ.USER.B.INFO", ""),
-    *(("$SYS.REQ.ACCOUNT.NSUBS", body) for body in (
-        '{"acc":"B","subject":"foo.bar"}', '{"acc":"B","subject":"foo.*"}', '{"acc":"B","subject":"foo.bar","queue":"cQ=="}',
-        '{"acc":"B","subject":">"}', '{"acc":"B","subject":"none"}', '{"acc":"NONE","subject":"foo"}', "", "{")),
-    *(("$SYS.DEBUG.SUBSCRIBERS", body) for body in ("foo.bar", "foo.bar q", "_INBOX.>", "")),
-    ("$SYS.REQ.SERVER.<id>.KICK", '{"cid":999999}'), ("$SYS.REQ.SERVER.<id>.KICK", "{"),
-    ("$SYS.REQ.SERVER.<id>.LDM", '{"cid":999999}'), ("$SYS.REQ.NONE", ""),
-]  # fmt: skip
-# What an account asks about itself.
-OWN = [
-    ("$SYS.REQ.ACCOUNT.PING.STATZ", ""), ("$SYS.REQ.ACCOUNT.PING.CONNZ", ""), ("$SYS.REQ.SERVER.PING.CONNZ", ""),
-    ("$SYS.REQ.ACCOUNT.PING.CONNZ", '{"auth":true,"acc":"A"}'), ("$SYS.REQ.SERVER.PING.VARZ", ""),
-    ("$SYS.REQ.USER.INFO", ""), ("$SYS.REQ.USER.B.INFO", ""), ("$SYS.REQ.ACCOUNT.B.CONNZ", ""),
-    ("$SYS.REQ.ACCOUNT.NSUBS", '{"acc":"B","subject":"foo"}'), ("$SYS.DEBUG.SUBSCRIBERS", "foo"),
-]  # fmt: skip
+# What is asked: paths, and subjects with bodies, of the system account and of an account about itself.
+QUESTIONS: dict[str, Any] = json.loads((Path(__file__).parent / "monitor_questions.json").read_text())
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _SERVER_ID = re.compile(r"N[A-Z2-7]{55}")
 _NUID = re.compile(r"[0-9A-Za-z]{22}")
 # By key: what belongs to a process, a machine or a moment, or counts what the server does inside. The kind is kept.
 _VARYING = frozenset(
-    [
-        "cid",
-        "port",
-        "mem",
-        "cpu",
-        "cores",
-        "gomaxprocs",
-        "uptime",
-        "idle",
-        "rtt",
-        "go",
-        "config_digest",
-        "store_dir",
-        "num_cache",
-        "num_inserts",
-        "num_removes",
-        "num_matches",
-        "cache_hit_rate",
-        "max_fanout",
-        "avg_fanout",
-        "seq",
-        "pending_bytes",
-        "id",
-        "stop",
-        "out_bytes",
-        "out_client_bytes",
-        "bytes",
-        "http_req_stats",
-    ]
+    {
+        *(
+            "cid",
+            "port",
+            "mem",
+            "cpu",
+            "cores",
+            "gomaxprocs",
+            "uptime",
+            "idle",
+            "rtt",
+            "go",
+            "config_digest",
+            "store_dir",
+        ),
+        *(
+            "num_cache",
+            "num_inserts",
+            "num_removes",
+            "num_matches",
+            "cache_hit_rate",
+            "max_fanout",
+            "avg_fanout",
+            "seq",
+        ),
+        *("pending_bytes", "id", "stop", "out_bytes", "out_client_bytes", "bytes", "http_req_stats"),
+    }
 )
 _OF_SERVER = frozenset({"subscriptions", "num_subscriptions"})  # of a connection they are exact
+_IN_NO_ORDER = frozenset(  # these come out of Go's maps
+    {"accounts", "account_statz", "subscriptions_list_detail", "subscriptions_list", "exports", "imports", "allow"}
+)
+_UNCOMPARED_HEADERS = frozenset({"Date", "Content-Length", "Transfer-Encoding"})
 _OURS_WITHOUT = frozenset({"git_commit"})
 
 
@@ -294,8 +234,12 @@ def normal(value: Any, key: str = "") -> Any:
     """`value` with what differs from run to run replaced, and with what tells of us alone left out."""
     if isinstance(value, dict):
         varying = _VARYING if "cid" in value else _VARYING | _OF_SERVER
+        if "num_matches" in value:  # the list has what the server hears itself
+            varying = varying | {"total"}
+        if "account" in value and "sid" in value:
+            varying = varying | {"sid"}
         return {
-            name: f"<{type(part).__name__}>" if name in varying else normal(part, name)
+            name: _kind(part) if name in varying else normal(part, name)
             for name, part in value.items()
             if name not in _OURS_WITHOUT
         }
@@ -323,6 +267,10 @@ def normal(value: Any, key: str = "") -> Any:
     return value
 
 
+def _kind(value: Any) -> str:
+    return "<number>" if isinstance(value, int | float) else f"<{type(value).__name__}>"
+
+
 def play_pages(server: ServerProcess, pages: list[str], stage: Stage | None) -> dict[str, Any]:
     port = monitor_port(server)
     if stage is not None:
@@ -330,7 +278,7 @@ def play_pages(server: ServerProcess, pages: list[str], stage: Stage | None) -> 
     return {path: page_shape(port, path) for path in pages}
 
 
-def play_requests(player: Player, requests: list[tuple[str, str]], server_id: str) -> dict[str, Any]:
+def play_requests(player: Player, requests: list[list[str]], server_id: str) -> dict[str, Any]:
     shapes = {}
     for subject, body in requests:
         frame = player.request(subject.replace("<id>", server_id), body)
@@ -385,10 +333,10 @@ def play(server: ServerProcess) -> dict[str, dict[str, Any]]:
         stage.set()
         server_id = json.loads(get(stage.monitor, "/varz")[2])["server_id"]
         return {
-            "pages": play_pages(server, PAGES, stage),
-            "system": play_requests(stage.system, SYSTEM, server_id),
-            "own": play_requests(stage.bob, OWN, server_id),
-            "alice": play_requests(stage.alice, [("$SYS.REQ.USER.INFO", "")], server_id),
+            "pages": play_pages(server, QUESTIONS["pages"], stage),
+            "system": play_requests(stage.system, QUESTIONS["system"], server_id),
+            "own": play_requests(stage.bob, QUESTIONS["own"], server_id),
+            "alice": play_requests(stage.alice, [["$SYS.REQ.USER.INFO", ""]], server_id),
             "encodings": _encodings(stage.system),
             "events": play_events(stage, server_id),
         }
@@ -408,7 +356,7 @@ def _encodings(player: Player) -> dict[str, Any]:
 
 def play_plain(server: ServerProcess) -> dict[str, Any]:
     """A server without JetStream and without accounts."""
-    return play_pages(server, PLAIN_PAGES, None)
+    return play_pages(server, QUESTIONS["plain"], None)
 
 
 def main() -> None:

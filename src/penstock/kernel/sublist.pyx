@@ -479,10 +479,10 @@ cdef class Sublist:
                 most = max(most, count)
         return answers, hearers, most
 
-    def listing(self):
-        """(subject, queue, sid, msgs, max_msgs, kind, target) of every subscription."""
+    def listing(self, bint has_clients=True):
+        """(subject, queue, sid, msgs, max_msgs, kind, target) of every subscription, or of those that are no clients'."""
         found = []
-        _list(self.root, found)
+        _list(self.root, found, has_clients)
         return found
 
 
@@ -491,18 +491,20 @@ cdef object _list_sub(Sub* sub):
             sub.kind, <object>sub.target)
 
 
-cdef int _list(Node* node, list found) except -1:
+cdef int _list(Node* node, list found, bint has_clients) except -1:
     cdef uint32_t n, m
     for n in range(node.plain_count):
-        found.append(_list_sub(node.plain[n]))
+        if has_clients or node.plain[n].kind != KIND_CLIENT:
+            found.append(_list_sub(node.plain[n]))
     for n in range(node.group_count):
         for m in range(node.groups[n].count):
-            found.append(_list_sub(node.groups[n].members[m]))
+            if has_clients or node.groups[n].members[m].kind != KIND_CLIENT:
+                found.append(_list_sub(node.groups[n].members[m]))
     for n in range(node.child_capacity):
         if node.children[n] != NULL:
-            _list(node.children[n], found)
+            _list(node.children[n], found, has_clients)
     if node.star != NULL:
-        _list(node.star, found)
+        _list(node.star, found, has_clients)
     if node.tail != NULL:
-        _list(node.tail, found)
+        _list(node.tail, found, has_clients)
     return 0

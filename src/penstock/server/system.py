@@ -24,6 +24,7 @@ from penstock.wire import go_json
 if TYPE_CHECKING:
     from penstock.broker.account import Account
     from penstock.server.connection import Connection
+    from penstock.server.monitor.peers import QueueLength
     from penstock.server.server import Server
 
 STATS_FIRST_S = 0.25  # then twice as long each time
@@ -71,7 +72,7 @@ class System:
     def account_removed(self, account: Account) -> None:
         self._requests.forget(account.name)
 
-    def queues(self) -> dict[str, int]:
+    def queues(self) -> dict[str, QueueLength]:
         """What waits to be answered, by the queue's name."""
         return self._requests.queues()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import inspect
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from penstock.server.connection import Connection
     from penstock.server.options import Permissions, SubjectPermission
     from penstock.server.server import Server
-
-log = logging.getLogger("penstock.server")
 
 
 class SystemActions:
@@ -44,13 +41,13 @@ class SystemActions:
     async def count_subscribers(self, request: Request) -> None:
         """The same for any account; asked by servers and tools."""
         if not request.payload:
-            log.error("request requires a body")
+            self._server.log.error("request requires a body")
             return
         try:
             asked = decode_one(request.payload, body.NSUBS)
             queue = base64.b64decode(asked["queue"], validate=True) if asked.get("queue") else None
         except (InvalidJson, binascii.Error) as error:
-            log.error("Error unmarshalling account nsubs request message: %s", error)
+            self._server.log.error(f"Error unmarshalling account nsubs request message: {error}")
             return
         account = self._server.accounts.get(asked.get("acc", ""))
         if account is not None and account.clients:
@@ -61,7 +58,8 @@ class SystemActions:
         try:
             asked = decode_one(request.payload, body.CONNS) if request.payload else {}
         except InvalidJson as error:
-            log.error("Error unmarshalling account connections request message: %s", body.why(error))
+            why = body.why(error)
+            self._server.log.error(f"Error unmarshalling account connections request message: {why}")
             return
         account = self._server.accounts.get(name)
         if asked.get("acc", name) == name and account is not None and account.clients:
@@ -124,7 +122,7 @@ class SystemActions:
             cid = decode_one(request.payload, struct).get("cid", 0)
             _, filters = body.FILTERS.decode(request.payload)
         except InvalidJson as error:
-            log.error("Error unmarshalling kick client request: %s", body.why(error))
+            self._server.log.error(f"Error unmarshalling kick client request: {body.why(error)}")
             return None
         return int(cid) if body.is_for(self._server, filters) else None
 

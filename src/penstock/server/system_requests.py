@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,7 @@ from penstock.server.monitor.expvarz import make_expvarz
 from penstock.server.monitor.healthz import make_healthz
 from penstock.server.monitor.jsz import make_jsz, make_jsz_account
 from penstock.server.monitor.page import NoAnswer, RequestError, page_bytes
-from penstock.server.monitor.peers import make_gatewayz, make_ipqueuesz, make_leafz, make_routez
+from penstock.server.monitor.peers import QueueLength, make_gatewayz, make_ipqueuesz, make_leafz, make_routez
 from penstock.server.monitor.subsz import make_subsz
 from penstock.server.monitor.varz import make_varz
 from penstock.server.system_actions import SystemActions
@@ -35,8 +34,6 @@ from penstock.wire import go_json
 if TYPE_CHECKING:
     from penstock.broker.account import Account, Request, Service
     from penstock.server.server import Server
-
-log = logging.getLogger("penstock.server")
 
 QUEUE_MAX = 10_000  # requests that wait; more are left unanswered, and the requester's time runs out
 SERVER_ENDPOINTS = (
@@ -61,6 +58,7 @@ class SystemRequests:
         self._actions = SystemActions(server, next_info)
         self._queue: deque[tuple[Request, Answer]] = deque()
         self._task: asyncio.Task[None] | None = None
+        self._is_answering = False
         self._services: dict[str, list[Service]] = {}
 
     # What is heard.
@@ -103,9 +101,6 @@ class SystemRequests:
             self._task.cancel()
             self._task = None
 
-    def __len__(self) -> int:
-        return len(self._queue)
-
     def _serve(self, account: Account, subject: str, answer: Answer) -> None:
         def heard(request: Request) -> None:
             self._enqueue(request, answer)
@@ -122,7 +117,9 @@ class SystemRequests:
     async def _work(self) -> None:
         while self._queue:
             request, answer = self._queue.popleft()
+            self._is_answering = True
             await answer(request)
+            self._is_answering = False
         self._task = None
 
     # How it is answered.
@@ -217,9 +214,9 @@ class SystemRequests:
     async def _reload(self, request: Request) -> None:
         await self._reply(request, body.FILTERS, self._actions.reload, has_data=False)
 
-    def queues(self) -> dict[str, int]:
-        """What waits inside the server, for ipqueuesz."""
-        return {"System recvQ": len(self._queue)}
+    def queues(self) -> dict[str, QueueLength]:
+        """What waits inside the server, and what is being answered."""
+        return {"System recvQ": QueueLength(pending=len(self._queue), in_progress=int(self._is_answering))}
 
     # About an account.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import posixpath
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,7 +11,8 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from penstock.server import metrics
+from penstock.errors import quote
+from penstock.server import log_lines, metrics
 from penstock.server.monitor import index
 from penstock.server.monitor.accountz import AccountzOptions, make_accountz
 from penstock.server.monitor.accstatz import AccstatzOptions, make_accstatz
@@ -37,8 +37,6 @@ from penstock.wire import go_json
 
 if TYPE_CHECKING:
     from penstock.server.server import Server
-
-log = logging.getLogger("penstock")
 
 _JSON = "application/json"
 _CORS = [("Access-Control-Allow-Origin", "*")]
@@ -107,8 +105,7 @@ class Monitor:
         listener = HttpServer(self.answer)
         port = await listener.start(host, max(0, port), tls)
         self._listeners.append(listener)
-        shown = f"[{host}]" if ":" in host else host
-        log.info("Starting %s monitor on %s:%d", "https" if tls else "http", shown, port)
+        log_lines.http_monitor(self.server.log, host, port, tls is not None)
         return port
 
     async def answer(self, target: str) -> Response:
@@ -182,12 +179,12 @@ class Monitor:
         self._count("/healthz")
         options = HealthzOptions.of_query(query)
         if options.js_enabled:
-            log.warning("Healthcheck: js-enabled deprecated, use js-enabled-only instead")
+            self.server.log.warn("Healthcheck: js-enabled deprecated, use js-enabled-only instead")
         page = make_healthz(self.server, options)
         if page.error:
-            log.warning("Healthcheck failed: %r", page.error)
+            self.server.log.warn(f"Healthcheck failed: {quote(page.error)}")
         elif page.errors:
-            log.warning("Healthcheck failed: %d errors", len(page.errors))
+            self.server.log.warn(f"Healthcheck failed: {len(page.errors)} errors")
         status, page.status_code = page.status_code, 0
         return Response(go_json.encode(page), status, _JSON, _CORS)
 

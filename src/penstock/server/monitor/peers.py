@@ -83,10 +83,10 @@ def make_leafz(server: Server) -> Leafz:
     return Leafz(server_id=server.id, now=now_text(), leafnodes=0, leafs=[])
 
 
-def make_ipqueuesz(queues: dict[str, int], options: IpqueueszOptions) -> dict[str, QueueLength]:
-    """The lengths of the queues inside the server; those with nothing in them only when all are asked for."""
+def make_ipqueuesz(queues: dict[str, QueueLength], options: IpqueueszOptions) -> dict[str, QueueLength]:
+    """The queues inside the server; those with nothing in them only when all are asked for."""
     return {
-        name: QueueLength(pending=length)
-        for name, length in sorted(queues.items())
-        if (length or options.all) and options.filter in name
+        name: queue
+        for name, queue in sorted(queues.items())
+        if (queue.pending or queue.in_progress or options.all) and options.filter in name
     }

@@ -128,20 +128,27 @@ def sublist_stats(accounts: list[Account]) -> SublistStats:
 
 
 def _details(accounts: list[Account]) -> Iterator[SubDetail]:
+    """What services and streams hear, under no client's id, then what clients do."""
     for account in accounts:
+        for number, (subject, queue, _, msgs, most, _, _) in enumerate(account.sublist.listing(has_clients=False), 1):
+            yield _detail(account, (subject, queue, b"%d" % number, msgs, most), 0)
         for client in list(account.clients.values()):
             for held in client.subscriptions():
-                sub = HeldSubscription.of(held)
-                yield SubDetail(
-                    account=account.name,
-                    account_tag=account.name,
-                    subject=sub.subject,
-                    qgroup=sub.queue,
-                    sid=sub.sid,
-                    msgs=sub.msgs,
-                    max=sub.max,
-                    cid=client.cid,
-                )
+                yield _detail(account, held, client.cid)
+
+
+def _detail(account: Account, held: tuple[bytes, bytes, bytes, int, int], cid: int) -> SubDetail:
+    sub = HeldSubscription.of(held)
+    return SubDetail(
+        account=account.name,
+        account_tag=account.name,
+        subject=sub.subject,
+        qgroup=sub.queue,
+        sid=sub.sid,
+        msgs=sub.msgs,
+        max=sub.max,
+        cid=cid,
+    )
 
 
 def _is_literal(subject: str) -> bool:
