@@ -13,7 +13,7 @@ import nkeys
 import pytest
 from wire_client import Closed, WireClient
 
-from harness import ServerProcess
+from harness import Kind, ServerProcess
 from penstock.server.auth import Authenticator, Claim, Credentials, Identity, compile_permissions
 from penstock.server.options import (
     AccountOptions,
@@ -294,9 +294,10 @@ def accounts_told(server: ServerProcess, mode: Mode) -> list[str | None]:
     return found
 
 
+@pytest.mark.parametrize("kind", ["real", "ours"])
 @pytest.mark.parametrize("mode", MODES, ids=by_name)
-def test_the_real_server_lets_in_who_is_expected(mode: Mode) -> None:
-    with ServerProcess("real", "host: 127.0.0.1\nport: -1\n" + mode.config) as server:
+def test_the_real_server_and_ours_let_in_who_is_expected(mode: Mode, kind: Kind) -> None:
+    with ServerProcess(kind, "host: 127.0.0.1\nport: -1\n" + mode.config) as server:
         assert accounts_told(server, mode) == [account for _, account in mode.cases]
 
 

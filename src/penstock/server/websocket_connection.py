@@ -108,10 +108,12 @@ class WebsocketConnection(Connection):
             return
         codec.max_payload = self.max_payload
         commands = codec.receive(data)
-        for frame in codec.outgoing():
-            self.transport.write(frame)
         if commands:
             self.feed(commands)
+        frames = codec.outgoing()
+        if frames:
+            self.flush()  # what was asked before a ping is answered before it
+            self.transport.write(b"".join(frames))
         if codec.end and not self.reason:
             if codec.fault:
                 self.server.log.error(f"{self.label} - read error: {codec.fault}")
