@@ -77,6 +77,14 @@ class Reader:
         line, column = self._place(offset)
         return ConfError(f"{_text(text)} ({self.file}:{line}:{column})")
 
+    def _shown(self, char: str) -> str:
+        """The character just read, as an error shows it: the whole of it, where that is more than this byte."""
+        count = 1 + (char >= "\xc0") + (char >= "\xe0") + (char >= "\xf0")
+        return "\\n" if char == "\n" else char + self.text[self.at : self.at + count - 1]
+
+    def _got(self, char: str) -> str:
+        return f"but got '{self._shown(char)}' instead."
+
     def _look(self) -> str:
         """The next character; NUL at the end, and a NUL in the text ends it too."""
         return self.text[self.at] if self.at < len(self.text) else "\0"
@@ -129,7 +137,7 @@ class Reader:
             return self._top_value_end
         if char in "\r\n\0;,}":
             return self._top
-        raise self._wrong(f"Expected a top-level value to end with a new line, comment or EOF, {_got(char)}")
+        raise self._wrong(f"Expected a top-level value to end with a new line, comment or EOF, {self._got(char)}")
 
     def _block(self) -> _State | None:
         self._take(_SPACES)
@@ -161,7 +169,7 @@ class Reader:
             return self._block_value_end
         if char in "\r\n;,":
             return self._block
-        raise self._wrong(f"Expected a block-level value to end with a new line, comment or EOF, {_got(char)}")
+        raise self._wrong(f"Expected a block-level value to end with a new line, comment or EOF, {self._got(char)}")
 
     def _block_end(self) -> _State | None:
         self._take(_SPACES)
@@ -174,7 +182,7 @@ class Reader:
             return self._block
         if char == "}":
             return self.after.pop()
-        raise self._wrong(f"Expected a block-level to end with a '}}', {_got(char)}")
+        raise self._wrong(f"Expected a block-level to end with a '}}', {self._got(char)}")
 
     # keys
 
@@ -307,7 +315,7 @@ class Reader:
         self._next()
         if char in "\r\n;,/":
             return self._map_key
-        raise self._wrong(f'Expected a map value terminator "," or a map terminator "}}", {_got(char)}')
+        raise self._wrong(f'Expected a map value terminator "," or a map terminator "}}", {self._got(char)}')
 
     def _map_end(self) -> _State | None:
         self.at += 1
@@ -338,7 +346,7 @@ class Reader:
             return self._array_value
         if char == "]":
             return self._close()
-        raise self._wrong(f'Expected an array value terminator "," or an array terminator "]", {_got(char)}')
+        raise self._wrong(f'Expected an array value terminator "," or an array terminator "]", {self._got(char)}')
 
     # values
 
@@ -368,7 +376,7 @@ class Reader:
             if self._look() not in _DIGIT:
                 found = self._next()
                 dot = "Floats must start with a digit, not '.'."
-                raise self._wrong(dot if found == "." else f"Expected a digit but got '{_shown(found)}'.")
+                raise self._wrong(dot if found == "." else f"Expected a digit but got '{self._shown(found)}'.")
             return self._number(start)
         if char in "0123456789":
             return self._number(start)
@@ -397,10 +405,8 @@ class Reader:
             elif char in _ESCAPES:
                 parts.append(_ESCAPES[char])
             else:
-                raise self._wrong(
-                    f"Invalid escape character '{_shown(char)}'. Only the following escape characters are allowed: "
-                    '\\xXX, \\t, \\n, \\r, \\", \\\\.'
-                )
+                allowed = 'Only the following escape characters are allowed: \\xXX, \\t, \\n, \\r, \\", \\\\.'
+                raise self._wrong(f"Invalid escape character '{self._shown(char)}'. {allowed}")
             parts.append(self._take(plain))
         if quote:
             if self._next() != quote:
@@ -462,7 +468,7 @@ class Reader:
         self.at += 1
         if self._look() not in _DIGIT:
             char = self._next()
-            raise self._wrong(f"Floats must have a digit after the '.', but got '{_shown(char)}' instead.")
+            raise self._wrong(f"Floats must have a digit after the '.', but got '{self._shown(char)}' instead.")
         self._take(_DIGITS)
         if self._look() == ".":
             self._take(_ADDRESS)
@@ -479,9 +485,9 @@ class Reader:
         for wanted in _DATE:
             char = self._next()
             if wanted == "d" and not ("0" <= char <= "9"):
-                raise self._wrong(f"Expected digit in ISO8601 datetime, but found '{_shown(char)}' instead.")
+                raise self._wrong(f"Expected digit in ISO8601 datetime, but found '{self._shown(char)}' instead.")
             if wanted != "d" and char != wanted:
-                raise self._wrong(f"Expected '{wanted}' in ISO8601 datetime, but found '{_shown(char)}' instead.")
+                raise self._wrong(f"Expected '{wanted}' in ISO8601 datetime, but found '{self._shown(char)}' instead.")
         text = self.text[start : self.at]
         try:
             value = datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
@@ -567,11 +573,3 @@ def _text(raw: str) -> str:
 def _bytes(text: str) -> str:
     """The other way around, for a text that joins one being read."""
     return text.encode("utf-8", "surrogateescape").decode("latin-1")
-
-
-def _shown(char: str) -> str:
-    return "\\n" if char == "\n" else char
-
-
-def _got(char: str) -> str:
-    return f"but got '{_shown(char)}' instead."
