@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import penstock
 from tests.api.conftest import Place, opened
+
+import penstock
 
 Run = Callable[..., None]
 TYPE = "io.nats.jetstream.api.v1."

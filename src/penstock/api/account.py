@@ -12,9 +12,10 @@ from penstock.api.usage import (
     OVERHEAD,
     Usage,
     account_limit,
+    check_consumers,
+    check_counts,
     check_max_bytes,
     check_reservation,
-    check_stream_count,
     usage_of,
 )
 from penstock.broker.intake import Intake
@@ -120,13 +121,17 @@ class JetStreamAccount:
     def storage_used(self) -> int:
         return self.usage.storage
 
+    def check_counts(self, config: StreamConfig) -> None:
+        """Whether the account may have one stream more, and one like this."""
+        check_counts(self.limits, config, len(self.streams) - (config.name in self.streams))
+
     def check_create(self, config: StreamConfig) -> None:
-        """Whether the account and the server have room for a new stream, or for one that is there as it is."""
-        check_stream_count(self.limits, len(self.streams) - (config.name in self.streams))
+        """Whether the account and the server have room for a new stream."""
         self._check_reservation(config, config.max_bytes, self._reserved_by_others(config))
 
     def check_update(self, old: StreamConfig, config: StreamConfig) -> None:
         """Whether they have room for what a stream wants more than before."""
+        check_consumers(self.limits, config)
         added = max(max(config.max_bytes, 0) - max(old.max_bytes, 0), 0)
         own = max(config.max_bytes, 0) - added
         self._check_reservation(config, added, self._reserved_by_others(config) + own)

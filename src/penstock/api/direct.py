@@ -13,23 +13,24 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.api.level import asks_too_much
-from penstock.api.messages import GET, SEQ_STOP, find_message
+from penstock.api.messages import GET, SEQ_STOP, find_seq
 from penstock.errors import CorruptBlock, InvalidJson
-from penstock.kernel.message import Message
+from penstock.kernel.direct import DirectSender
 from penstock.kernel.reader import Reader
 from penstock.kernel.subject import is_valid_filter
 from penstock.wire.go_decode import decode_one
-from penstock.wire.go_json import parse_time, time_text
+from penstock.wire.go_json import parse_time
 
 if TYPE_CHECKING:
     from penstock.broker.account import Account, Request
     from penstock.db.stream import Stream
 
 PREFIX_SIZE = len(b"$JS.API.DIRECT.GET.")
-SLICE = 64  # messages of a batch that leave in one turn of the loop
+SLICE = 1024  # messages of a batch that leave in one turn of the loop …
+SLICE_BYTES = 1 << 20  # … or as many bytes
 RETRY_S = 0.001  # until the next look at a lock that another thread had
 RESULTS_MAX = 1024  # of a multi_last
-OK = b"NATS/1.0\r\n"
+END = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n"
 EMPTY_REQUEST = b"NATS/1.0 408 Empty Request\r\n\r\n"
 MALFORMED = b"NATS/1.0 408 Malformed Request\r\n\r\n"
 BAD_REQUEST = b"NATS/1.0 408 Bad Request\r\n\r\n"
@@ -78,13 +79,12 @@ class Direct:
     """One stream's direct gets. Belongs to the loop's thread."""
 
     def __init__(self, account: Account, stream: Stream, max_pending: int) -> None:
-        self._account = account
         self._stream = stream
         self._store = stream.store
         self._lock = stream._lock
         self._loop = account.turn.loop
         self._max_pending = max_pending
-        self._head = b"Nats-Stream: %s\r\nNats-Subject: " % stream.name.encode()
+        self._sender = DirectSender(account.hub, account.sublist, stream.store.core, stream.name.encode())
         self._work: deque[Work] = deque()
 
     def handle(self, request: Request, key: bytes) -> None:
@@ -165,33 +165,16 @@ class Direct:
             return self._multi(request, wanted)
         if "batch" in wanted:
             return self._batch(request, wanted)
-        message = find_message(self._stream, wanted)
-        if message is None:
+        assert request.reply is not None
+        try:
+            if not self._sender.send(request.reply, find_seq(self._stream, wanted), "no_hdr" in wanted):
+                request.respond(b"", NOT_FOUND)
+        except CorruptBlock:  # the store has told of it
             request.respond(b"", NOT_FOUND)
-        elif "no_hdr" in wanted:
-            request.respond(message.data)
-        else:
-            request.respond(message.data, self._headers(message, b"\r\n"))
         return None
 
-    def _headers(self, message: Message, last: bytes) -> bytes:
-        """The message's headers, then where it comes from, then `last`."""
-        own = message.raw_headers
-        return b"".join(
-            (
-                own[:-2] if own else OK,
-                self._head,
-                message.subject.encode("utf-8", "surrogateescape"),
-                b"\r\nNats-Sequence: %d\r\nNats-Time-Stamp: " % message.seq,
-                time_text(message.time_ns).encode(),
-                b"\r\n",
-                last,
-            )
-        )
-
     def _batch(self, request: Request, wanted: Wanted) -> Work:
-        store = self._store
-        core, query = store.core, store.query
+        core, query = self._store.core, self._store.query
         subject, most = wanted.get("next_by_subj", ""), wanted["batch"]
         start = core.seq_from_time(wanted["start_time"]) if "start_time" in wanted else wanted.get("seq", 0)
         start = min(start, SEQ_STOP - 1)
@@ -199,59 +182,52 @@ class Direct:
         if subject and not is_valid_filter(subject):
             request.respond(b"", NOT_FOUND)
             return
+        assert request.reply is not None
         pending = query.pending(filters, start) - query.pending(filters, core.committed_seq + 1)
         reader = Reader(core, filters, start)
-        sent = last = count = 0
-        byte_max = wanted.get("max_bytes") or self._max_pending
-        while count < most:
-            found = reader.take(min(SLICE, most - count))
-            for message in found:
-                count += 1
-                if "no_hdr" in wanted:
-                    request.respond(message.data)
-                else:
-                    pending = max(pending - 1, 0)
-                    request.respond(message.data, self._headers(message, _place(pending, last)))
-                last = message.seq
-                sent += _size(message)
-                if sent >= byte_max:
-                    break
-            if sent >= byte_max or len(found) < SLICE:
+        is_bare, last, count = "no_hdr" in wanted, 0, 0
+        left = max(wanted.get("max_bytes") or self._max_pending, 1)
+        while count < most and left > 0:
+            slice_bytes = min(left, SLICE_BYTES)
+            found, size, pending, last = self._sender.send_next(
+                reader, request.reply, min(SLICE, most - count), slice_bytes, is_bare, pending, last
+            )
+            count += found
+            left -= size
+            if found < SLICE and size < slice_bytes:
                 break
             yield
         if not count and most > 0:
             request.respond(b"", NOT_FOUND)
             return
-        request.respond(b"", b"NATS/1.0 204 EOB\r\n" + _place(pending, last))
+        request.respond(b"", END % (pending, last) + b"\r\n")
 
     def _multi(self, request: Request, wanted: Wanted) -> Work:
-        core = self._store.core
         found = self._last_seqs(wanted)
         if isinstance(found, bytes):
             request.respond(b"", found)
             return
+        assert request.reply is not None
         up_to, seqs = found
         seqs = [seq for seq in seqs if seq >= wanted.get("seq", 0)]
-        pending, last, sent = len(seqs), 0, 0
-        byte_max, most = wanted.get("max_bytes") or self._max_pending, wanted.get("batch", 0)
+        pending, last = len(seqs), 0
+        left, most = wanted.get("max_bytes") or self._max_pending, wanted.get("batch", 0)
         for count, seq in enumerate(seqs, 1):
+            pending -= 1
             try:
-                message = core.load(seq)
+                size = self._sender.send_placed(request.reply, seq, pending, last)
             except CorruptBlock:
-                message = 0
-            if type(message) is not Message:
+                size = -1
+            if size < 0:
                 request.respond(b"", NOT_FOUND)
                 return
-            pending -= 1
-            request.respond(message.data, self._headers(message, _place(pending, last)))
             last = seq
-            sent += _size(message)
-            if sent >= byte_max or count == most:
+            left -= size
+            if left <= 0 or count == most:
                 break
             if count % SLICE == 0:
                 yield
-        end = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\nNats-UpTo-Sequence: %d\r\n\r\n"
-        request.respond(b"", end % (pending, last, up_to))
+        request.respond(b"", END % (pending, last) + b"Nats-UpTo-Sequence: %d\r\n\r\n" % up_to)
 
     def _last_seqs(self, wanted: Wanted) -> tuple[int, list[int]] | bytes:
         """Up to which sequence, and which; or the status that says why not."""
@@ -275,14 +251,6 @@ class Direct:
 class _Refused(Exception):
     def __init__(self, status: bytes) -> None:
         self.status = status
-
-
-def _place(pending: int, last: int) -> bytes:
-    return b"Nats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n\r\n" % (pending, last)
-
-
-def _size(message: Message) -> int:
-    return len(message.subject) + len(message.raw_headers or b"") + len(message.data)
 
 
 def get_direct(request: Request) -> None:

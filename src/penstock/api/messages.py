@@ -20,7 +20,6 @@ from penstock.errors import (
     StreamSealed,
 )
 from penstock.kernel.message import Message
-from penstock.kernel.reader import Reader
 from penstock.kernel.subject import is_valid_filter
 from penstock.wire.go_decode import Struct
 from penstock.wire.go_json import time_text
@@ -76,8 +75,11 @@ async def _get_later(stream: Stream, wanted: dict[str, Any]) -> Fields:
 
 
 def _get(stream: Stream, wanted: dict[str, Any]) -> Fields:
-    message = find_message(stream, wanted)
-    if message is None:
+    try:
+        message = stream.store.core.load(find_seq(stream, wanted))
+    except CorruptBlock:  # the store has told of it
+        message = 0
+    if type(message) is not Message:
         raise MsgNotFound
     fields: Fields = {"subject": message.subject, "seq": message.seq}
     headers = message.raw_headers
@@ -89,23 +91,18 @@ def _get(stream: Stream, wanted: dict[str, Any]) -> Fields:
     return {"message": fields}
 
 
-def find_message(stream: Stream, wanted: dict[str, Any]) -> Message | None:
-    """The message that a get asks for, among those that are durable. The caller has the stream's lock."""
+def find_seq(stream: Stream, wanted: dict[str, Any]) -> int:
+    """The sequence that a get asks for, 0 for none; whether a message is there is not known yet. The caller has the
+    stream's lock."""
     core = stream.store.core
     start, after, seq = wanted.get("start_time"), wanted.get("next_by_subj", ""), wanted.get("seq", 0)
-    try:
-        if start is not None:
-            seq = core.seq_from_time(start)
-        if after:
-            if not is_valid_filter(after):
-                return None
-            return next(Reader(core, [after], min(seq, SEQ_STOP - 1)), None)
-        if seq == 0:
-            seq = last_seq(stream, wanted.get("last_by_subj", ""))
-        found = core.load(seq) if 0 < seq < SEQ_STOP else None
-    except CorruptBlock:
-        return None  # the store has told of it
-    return found if type(found) is Message else None
+    if start is not None:
+        seq = core.seq_from_time(start)
+    if after:
+        return stream.store.query.next_seq([after], min(seq, SEQ_STOP - 1)) if is_valid_filter(after) else 0
+    if not seq:
+        seq = last_seq(stream, wanted.get("last_by_subj", ""))
+    return int(seq)
 
 
 def last_seq(stream: Stream, subject: str) -> int:

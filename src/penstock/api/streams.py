@@ -12,6 +12,7 @@ import msgspec
 from penstock.api.call import Answer, Call, Endpoint, Fields
 from penstock.api.stream_info import info_fields
 from penstock.errors import (
+    ReplicasNotSupported,
     StoreError,
     StreamCreateFailed,
     StreamDeleteFailed,
@@ -20,7 +21,7 @@ from penstock.errors import (
     StreamUpdateFailed,
 )
 from penstock.kernel.subject import is_valid_filter, overlap
-from penstock.stream.config import StreamConfig, check_create, same, validate
+from penstock.stream.config import StreamConfig, check_new, check_update, same, validate
 from penstock.stream.config_json import decode_request
 from penstock.wire.go_decode import Struct
 from penstock.wire.go_json import encode
@@ -52,10 +53,10 @@ async def create(call: Call) -> Fields:
     config, pedantic = decode_request(call.payload, strict=call.strict)
     if config.name != call.names[0]:
         raise StreamNameMismatch
+    check_new(config)
     async with account.changes:
-        account.check_create(config)
-        checked = check_create(config, pedantic=pedantic)
-        account.check_max_bytes(checked)
+        account.check_counts(config)
+        checked = _validated(account, config, pedantic)
         intake = account.streams.get(config.name)
         if intake is None:
             account.check_create(checked)
@@ -81,13 +82,13 @@ async def _create(account: JetStreamAccount, config: StreamConfig, pedantic: boo
 async def update(call: Call) -> Fields:
     account = call.account
     config, pedantic = decode_request(call.payload, strict=call.strict)
-    checked = validate(config, pedantic=pedantic)
-    account.check_max_bytes(checked)
+    _validated(account, config, pedantic)
     if config.name != call.names[0]:
         raise StreamNameMismatch
     async with account.changes:
         intake = account.stream(config.name)
-        account.check_update(intake.stream.config, checked)
+        old = intake.stream.config
+        account.check_update(old, check_update(old, config, pedantic=pedantic))
         try:
             await asyncio.to_thread(account.database.update_stream, config, pedantic=pedantic)
         except (StoreError, OSError) as error:
@@ -97,6 +98,17 @@ async def update(call: Call) -> Fields:
         account.jetstream.advisories.stream_action(account.account, config.name, "modify")
     await intake.committed()
     return await _locked(intake, lambda: info_fields(intake, domain=account.jetstream.domain))
+
+
+def _validated(account: JetStreamAccount, config: StreamConfig, pedantic: bool) -> StreamConfig:
+    """The configuration with its defaults, by the stream's rules and the account's, in the reference's order."""
+    try:
+        checked = validate(config, pedantic=pedantic)
+    except ReplicasNotSupported:
+        account.check_max_bytes(config)
+        raise
+    account.check_max_bytes(checked)
+    return checked
 
 
 def _tell_of_compression(config: StreamConfig) -> None:

@@ -89,9 +89,16 @@ def account_limit(limits: JetStreamLimits, storage: str) -> int:
     return limits.max_memory if storage == "memory" else limits.max_storage
 
 
-def check_stream_count(limits: JetStreamLimits, others: int) -> None:
+def check_counts(limits: JetStreamLimits, config: StreamConfig, others: int) -> None:
+    """Whether there may be one more stream, and one with as many consumers."""
     if 0 < limits.max_streams <= others:
         raise MaxStreamsReached
+    check_consumers(limits, config)
+
+
+def check_consumers(limits: JetStreamLimits, config: StreamConfig) -> None:
+    if config.max_consumers > 0 and 0 < limits.max_consumers < config.max_consumers:
+        raise MaxConsumersReached
 
 
 def check_max_bytes(limits: JetStreamLimits, config: StreamConfig) -> None:
@@ -112,8 +119,6 @@ def check_reservation(
     server_reserved: int,
 ) -> None:
     """Whether `added` bytes can be reserved besides those that are."""
-    if config.max_consumers > 0 and 0 < limits.max_consumers < config.max_consumers:
-        raise MaxConsumersReached
     added = 1 if added < 0 else added
     error = MemoryExceeded if config.storage == "memory" else StorageExceeded
     most = account_limit(limits, config.storage)

@@ -108,11 +108,7 @@ class Intake:
             if not isinstance(error, StoreError):
                 log.error("stream %s: a publish failed", self.name, exc_info=error)
             error = StoreFailed(str(error))
-        fields: dict[str, object] = {"error": error.to_json(), "stream": self.name}
-        if self.domain:
-            fields["domain"] = self.domain
-        fields["seq"] = 0
-        return encode(fields)
+        return encode({"error": error.to_json(), "stream": self.name, "seq": 0})
 
     def failure_at(self, position: int) -> bytes | None:
         """Why what was appended up to `position` was not kept, as an answer; None when it was."""

@@ -1,6 +1,7 @@
 """Reader: messages in order, many at a time; and Query: the questions that the index answers without the messages."""
 import os
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
@@ -27,16 +28,6 @@ cdef int _compare(const void* a, const void* b) noexcept nogil:
 
 cdef class Reader:
     """The live messages from a sequence on that match some filters, up to what is committed. An iterator that may go on later."""
-    cdef Core core
-    cdef Matcher matcher
-    cdef readonly object filters
-    cdef public uint64_t next_seq
-    cdef public uint64_t stop_seq
-    cdef uint8_t* window
-    cdef uint64_t window_block
-    cdef uint64_t window_start
-    cdef uint64_t window_stop
-
     def __cinit__(self, Core core not None, filters, start, stop=SEQ_MAX):
         self.core = core
         self.filters = filters
@@ -51,11 +42,17 @@ cdef class Reader:
         return self
 
     def __next__(self):
+        cdef Record record
+        cdef const uint8_t* found = self.step(&record)
+        if found == NULL:
+            raise StopIteration
+        return make_message(found, &record)
+
+    cdef const uint8_t* step(self, Record* record) except? NULL:
+        """The next record, valid until the next call; NULL at the end, from where it may go on later."""
         cdef Index index = self.core.index
         cdef uint64_t seq, stop
-        cdef Py_ssize_t at
         cdef Block* block
-        cdef Record record
         cdef const uint8_t* found
         cdef uint32_t row
         self.core.check()
@@ -66,17 +63,17 @@ cdef class Reader:
             if seq == 0:
                 if stop > self.next_seq:
                     self.next_seq = stop
-                raise StopIteration
+                return NULL
             self.next_seq = seq + 1
             block = index.blocks[index.block_of(seq)]
             row = <uint32_t>index.row_of(block, seq)
-            found = self.fetch(block, row, &record)
+            found = self.fetch(block, row, record)
             if found == NULL:
                 self.core.store.note_damage(block.id, index.section(block, SECTION_OFFSETS)[row], seq)
                 continue
             if record.flags & FLAG_ERASED:
                 continue                   # by another process, since we looked
-            return make_message(found, &record)
+            return found
 
     def take(self, Py_ssize_t most):
         """Up to `most` messages as a list."""
@@ -179,6 +176,12 @@ cdef class Query:
                 return 0
             return index.last_of(matcher.number)
         return index.prev_live(index.last_seq, 1, matcher)
+
+    def total(self, bytes subject not None):
+        """How many live messages this very subject has."""
+        cdef Index index = self.core.index
+        cdef uint32_t number = index.tree.find(<const uint8_t*>PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject))
+        return 0 if number == NO_NUMBER else index.stats[number].total
 
     def pending(self, filters, start, last_per_subject=False):
         """How many live messages from `start` on match; with last_per_subject only each subject's last counts."""

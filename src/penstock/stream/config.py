@@ -140,13 +140,18 @@ def make_config(name: str, **fields: Any) -> StreamConfig:
 
 def check_create(config: StreamConfig, *, pedantic: bool = False) -> StreamConfig:
     """`config` as a new stream would hold it; raises the ApiError that CREATE answers with."""
+    check_new(config)
+    return validate(config, pedantic=pedantic)
+
+
+def check_new(config: StreamConfig) -> None:
+    """What CREATE looks at before anything else."""
     if "/" in config.name or "\\" in config.name:
         raise BadStreamName
     if config.sealed:
         raise InvalidConfig("stream configuration for create can not be sealed")
     if config.mirror_direct and config.mirror is None:
         raise InvalidConfig("stream has no mirror but does have mirror direct")
-    return validate(config, pedantic=pedantic)
 
 
 def check_update(old: StreamConfig, new: StreamConfig, *, pedantic: bool = False) -> StreamConfig:

@@ -1,0 +1,20 @@
+# Messages in order: the part that other kernels read through.
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from penstock.kernel.core cimport Core
+from penstock.kernel.index cimport Block, Matcher
+from penstock.kernel.record cimport Record
+
+cdef class Reader:
+    cdef Core core
+    cdef Matcher matcher
+    cdef readonly object filters
+    cdef public uint64_t next_seq
+    cdef public uint64_t stop_seq
+    cdef uint8_t* window
+    cdef uint64_t window_block
+    cdef uint64_t window_start
+    cdef uint64_t window_stop
+
+    cdef const uint8_t* step(self, Record* record) except? NULL
+    cdef const uint8_t* fetch(self, Block* block, uint32_t row, Record* record) except? NULL
