@@ -15,7 +15,7 @@ from libc.string cimport memcmp, memcpy, memmove
 from penstock.kernel.frame cimport write_decimal
 from penstock.kernel.ingest cimport ANSWER_ACK, ANSWER_DUPLICATE, ANSWER_ERROR, Chunk, Waiting
 from penstock.kernel.parser cimport (
-    OP_CONNECT, OP_FAULT, OP_NONE, OP_PING, OP_PONG, OP_PUB, OP_SUB, OP_UNSUB, parse_command,
+    OP_CONNECT, OP_ERR, OP_FAULT, OP_HMSG, OP_INFO, OP_NONE, OP_PING, OP_PONG, OP_PUB, OP_SUB, OP_UNSUB, parse_command,
 )
 from penstock.kernel.subject cimport subject_is_valid
 from penstock.kernel.sublist cimport KIND_CLIENT, KIND_SERVICE, KIND_STREAM, Answer
@@ -33,6 +33,7 @@ cdef extern from "time.h" nogil:
 
 cdef enum:
     READ_SIZE = 262144
+    HELD_KEPT = 16384
     STALL_PART = 4                         # a hearer with more than 3/4 of its bound waiting slows its publishers down
 
 log = logging.getLogger("penstock")
@@ -197,6 +198,11 @@ cdef class Hub:
                     # What came before it in this read is answered under the account it was sent in.
                     self.end_read()
                     client.connected(command.text[:command.text_size])
+                elif command.op == OP_INFO or command.op == OP_ERR:
+                    client.heard(command.op == OP_ERR, command.text[:command.text_size])
+                elif command.op == OP_HMSG and client.is_verbose:
+                    client.put(<const uint8_t*>PyBytes_AS_STRING(_OK), 5)
+                    self.soil(client)
                 at += taken
         finally:
             self.depth -= 1
@@ -571,21 +577,25 @@ cdef class Link(Client):
     # What transports of asyncio call (BufferedProtocol).
 
     def get_buffer(self, hint):
-        """Where the next bytes go: the hub's buffer, or behind those that wait for the rest of their command."""
-        cdef size_t wanted
+        """Where the next bytes go: behind those that wait for the rest of their command, in the hub's buffer.
+
+        Only a command that is too large for it is read into a buffer of its own. The transport reads at once: nobody else
+        gets the hub's buffer between this and `buffer_updated`.
+        """
+        cdef Hub hub = self.hub
         cdef void* grown
+        self.is_reading_held = False
         if self.held_size == 0:
-            self.is_reading_held = False
-            return self.hub.read_view
-        wanted = max(self.held_wanted, self.held_size + 4096)
-        if self.held_size + 65536 > wanted and self.held_wanted == 0:
-            wanted = self.held_size + 65536
-        if wanted > self.held_capacity:
-            grown = realloc(self.held, wanted)
+            return hub.read_view
+        if max(self.held_wanted, self.held_size) <= READ_SIZE // 2:
+            memcpy(hub.read_buffer, self.held, self.held_size)
+            return PyMemoryView_FromMemory(<char*>hub.read_buffer + self.held_size, READ_SIZE - self.held_size, PyBUF_WRITE)
+        if max(self.held_wanted, self.held_size + 65536) > self.held_capacity:
+            grown = realloc(self.held, max(self.held_wanted, self.held_size + 65536))
             if grown == NULL:
                 raise MemoryError
             self.held = <uint8_t*>grown
-            self.held_capacity = wanted
+            self.held_capacity = max(self.held_wanted, self.held_size + 65536)
         self.is_reading_held = True
         return PyMemoryView_FromMemory(<char*>self.held + self.held_size, self.held_capacity - self.held_size, PyBUF_WRITE)
 
@@ -597,6 +607,8 @@ cdef class Link(Client):
             self.held_size += size
             self._feed_held()
         else:
+            size += self.held_size
+            self.held_size = 0
             self._feed(self.hub.read_buffer, size)
         self._breathe()
 
@@ -636,6 +648,10 @@ cdef class Link(Client):
         taken = self.hub.consume(self, data, size)
         if taken < size and not self.is_closed:
             self.hold(data + taken, size - taken)
+        elif self.held_capacity > HELD_KEPT:
+            free(self.held)
+            self.held = NULL
+            self.held_capacity = 0
         return 0
 
     cdef int _feed_held(self) except -1:
@@ -648,7 +664,7 @@ cdef class Link(Client):
         self.held_size -= taken
         if self.held_size:
             memmove(self.held, self.held + taken, self.held_size)
-        elif self.held_capacity > 4096:
+        elif self.held_capacity > HELD_KEPT:
             free(self.held)
             self.held = NULL
             self.held_capacity = 0

@@ -14,7 +14,8 @@ from penstock.kernel.hub import Link
 from penstock.server.auth import Claim, Credentials, Identity, compile_permissions
 from penstock.server.options import Permissions
 from penstock.wire import errors
-from penstock.wire.connect import BadConnect, Connect, decode_connect
+from penstock.wire.connect import DEFAULTS, BadConnect, Connect, decode_connect
+from penstock.wire.info import is_info
 
 if TYPE_CHECKING:
     from penstock.broker.account import Account
@@ -56,7 +57,7 @@ class Connection(Link):
         self.max_pending = options.max_pending
         self.max_subs = options.max_subscriptions
         self.max_sub_tokens = options.max_sub_tokens
-        self.takes_headers = not options.no_header_support
+        self.takes_headers = False
         self._ping_timer: asyncio.TimerHandle | None = None
         self._auth_timer: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -200,13 +201,13 @@ class Connection(Link):
     def enter(self, account: Account, identity: Identity | None) -> None:
         """Belong to `account` from now on, as `identity`."""
         self.identity = identity
+        if self.account is not None:
+            self.account.clients.pop(self.cid, None)
+            self.leave()  # also within one account: CONNECT ends what was subscribed to before it
         if self.account is not account:
-            if self.account is not None:
-                self.account.clients.pop(self.cid, None)
-                self.leave()
-            self.join(account, account.sublist)
-            account.clients[self.cid] = self
             account.total_connections += 1
+        self.join(account, account.sublist)
+        account.clients[self.cid] = self
         self.is_system = account is self.server.system
         limits = account.limits
         if limits is not None and limits.max_payload >= 0:
@@ -221,7 +222,7 @@ class Connection(Link):
     def connected(self, text: bytes) -> None:
         """CONNECT."""
         try:
-            connect = decode_connect(text) if self.connect is None else decode_connect(text, self.connect)
+            connect = decode_connect(text, self.connect or DEFAULTS)
         except BadConnect as error:
             self.server.log.error(f"{self.label} - {error}")
             self.close("Protocol Violation")
@@ -339,6 +340,13 @@ class Connection(Link):
     def _violation(self, text: str) -> None:
         self.send_error(text)
         self.server.log.error(f"{self.label} - {text}")
+
+    def heard(self, is_error: bool, text: bytes) -> None:
+        """-ERR or INFO from a client, which are the server's to say: the first ends it, the second when it is none."""
+        if is_error:
+            self.close("Client Closed")
+        elif not is_info(text):
+            self.close("Protocol Violation")
 
     def _debug(self, text: str) -> None:
         self.server.log.debug(f"{self.label} - {text}")

@@ -160,7 +160,7 @@ class Server:
                 await self._start_jetstream()
             self._make_info()
             self.system_service.start()
-            await self.monitor.start(self.tls_context)
+            await self.monitor.start()
             await self._listen()
         except BaseException:
             await self._let_go()
@@ -291,8 +291,8 @@ class Server:
             self.log.debug(f"{connection.label} - Client connection closed: {reason}")
 
     def connection_closed(self, connection: Connection) -> None:
-        if connection.was_connected:
-            self.system_service.disconnected(connection, connection.reason)
+        """Also of one that never got in: the reference tells of those under $G."""
+        self.system_service.disconnected(connection, connection.reason)
 
     def auth_failed(self, connection: Connection, why: str) -> None:
         self.log.error(f"{connection.label} - {why}")
