@@ -46,9 +46,10 @@ class FdSink:
         self._rest = b""  # of a long line that did not fit in whole
         self._send: Callable[[bytes], int]
         self._own: int | None = None
+        self._journal: socket.socket | None = None
         if stat.S_ISSOCK(mode):  # a journal
-            self._socket = socket.socket(fileno=os.dup(fd))
-            self._send = lambda data: self._socket.send(data, socket.MSG_DONTWAIT)
+            journal = self._journal = socket.socket(fileno=os.dup(fd))
+            self._send = lambda data: journal.send(data, socket.MSG_DONTWAIT)
         elif stat.S_ISFIFO(mode) or self.is_terminal:
             self._open_own(fd)
         else:
@@ -95,6 +96,8 @@ class FdSink:
         if self._own is not None:
             os.close(self._own)
             self._own = None
+        if self._journal is not None:
+            self._journal.close()
 
 
 class FileSink:
@@ -187,22 +190,20 @@ class SyslogSink:
         self._socket.setblocking(False)
 
     def _connect(self, address: str) -> socket.socket:
-        if not address:
-            made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            made.connect("/dev/log")
-            return made
-        url = urlsplit(address)
-        if url.scheme == "unix":
-            made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            made.connect(url.path)
-            return made
-        if url.scheme not in ("udp", "tcp"):
+        url = urlsplit(address or "unix:///dev/log")
+        if url.scheme not in ("udp", "tcp", "unix"):
             raise LogError(f'error invalid network type: "{url.scheme}"')
-        kind = socket.SOCK_DGRAM if url.scheme == "udp" else socket.SOCK_STREAM
-        family, _, _, _, where = socket.getaddrinfo(url.hostname, url.port or 514, type=kind)[0]
+        family, where = socket.AF_UNIX, url.path
+        kind = socket.SOCK_STREAM if url.scheme == "tcp" else socket.SOCK_DGRAM
+        if url.scheme != "unix":
+            family, _, _, _, where = socket.getaddrinfo(url.hostname, url.port or 514, type=kind)[0]  # type: ignore[assignment]
         made = socket.socket(family, kind)
         made.settimeout(5)
-        made.connect(where)
+        try:
+            made.connect(where)
+        except OSError:
+            made.close()
+            raise
         return made
 
     def write(self, level: str, line: bytes) -> bool:
