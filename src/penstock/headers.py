@@ -154,6 +154,11 @@ def remove(raw: bytes, key: bytes) -> bytes:
     return raw
 
 
+def append(raw: bytes, key: bytes, value: bytes) -> bytes:
+    """The block with one more line at its end; a new block where there is none."""
+    return (raw[:-2] if raw else VERSION + b"\r\n") + key + b": " + value + b"\r\n\r\n"
+
+
 def strip_status(raw: bytes) -> bytes:
     """The block without a status (`NATS/1.0 503 Text`), which a stream does not keep; b"" where that was all."""
     end = raw.find(b"\r")

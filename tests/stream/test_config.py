@@ -91,11 +91,6 @@ def test_values_of_another_kind_are_refused_by_field(fields: dict[str, Any], mat
     [
         ("mirror", {"name": "O"}),
         ("sources", [{"name": "O"}]),
-        ("retention", "interest"),
-        ("retention", "workqueue"),
-        ("subject_transform", {"src": "a", "dest": "b"}),
-        ("republish", {"dest": "b"}),
-        ("subject_delete_marker_ttl", "1m"),
         ("allow_msg_counter", True),
         ("allow_atomic", True),
         ("allow_msg_schedules", True),

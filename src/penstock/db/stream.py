@@ -19,6 +19,7 @@ from penstock.errors import (
     PublishRefused,
     ReadOnlyStore,
     StoreClosed,
+    StreamSealed,
 )
 from penstock.kernel.batch import Batch
 from penstock.kernel.message import Message
@@ -393,7 +394,9 @@ class Stream:
             raise ValueError(f"purge: seq {seq} and keep {keep} lie between 0 and 2^63")
         with self._lock:
             self._check()
-            if self.config.deny_purge or self.config.sealed:
+            if self.config.sealed:
+                raise StreamSealed
+            if self.config.deny_purge:
                 raise DeniedPurge
             return self._rules.store.purge_ex(subject, seq, keep)
 
@@ -412,7 +415,9 @@ class Stream:
 
     def _may_delete(self) -> None:
         self._check()
-        if self.config.deny_delete or self.config.sealed:
+        if self.config.sealed:
+            raise StreamSealed
+        if self.config.deny_delete:
             raise DeniedDelete
 
     # As a table.

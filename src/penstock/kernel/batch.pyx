@@ -255,6 +255,15 @@ cdef class Batch:
     def subject(self, Py_ssize_t n):
         return self.items[n].subject[:self.items[n].subject_size]
 
+    def set_subject(self, Py_ssize_t n, bytes subject not None):
+        """Give message n another subject."""
+        self.keep.append(subject)
+        self.items[n].subject = <const uint8_t*>PyBytes_AS_STRING(subject)
+        self.items[n].subject_size = <uint32_t>min(PyBytes_GET_SIZE(subject), 0xFFFFFFFF)
+
+    def payload(self, Py_ssize_t n):
+        return self.items[n].payload[:self.items[n].payload_size] if self.items[n].payload_size else b""
+
     def payload_size(self, Py_ssize_t n):
         return self.items[n].payload_size
 
@@ -289,16 +298,21 @@ cdef class Batch:
         self.items[n].status = STATUS_JUDGED
         self.items[n].seq = 0
 
+    def pass_by(self, Py_ssize_t n, uint64_t seq):
+        """Message n is not stored, and has taken a sequence: nobody is interested in it."""
+        self.items[n].status = STATUS_OK
+        self.items[n].seq = seq
+
     def mark_duplicate(self, Py_ssize_t n, uint64_t seq):
         """Message n is not stored: it is there already, under `seq`."""
         self.items[n].status = STATUS_DUPLICATE
         self.items[n].seq = seq
 
     def refused(self, Py_ssize_t start, Py_ssize_t stop):
-        """(index, status) of the refused ones in [start, stop); duplicates are not refused."""
+        """(index, status) of those in [start, stop) that the store refused; a rule's verdict and duplicates are not."""
         cdef Py_ssize_t n
         return [(n, self.items[n].status) for n in range(start, stop)
-                if self.items[n].status and self.items[n].status != STATUS_DUPLICATE]
+                if self.items[n].status and self.items[n].status < STATUS_JUDGED]
 
     def duplicates(self, Py_ssize_t start, Py_ssize_t stop):
         """{index: sequence} of the duplicates in [start, stop)."""

@@ -10,7 +10,7 @@ from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.string cimport memcpy, memset
 
 from penstock.kernel.batch cimport (
-    STATUS_BAD_SUBJECT, STATUS_DUPLICATE, STATUS_HEADERS_TOO_LARGE, STATUS_MAX_BYTES, STATUS_MAX_MSGS, STATUS_MAX_MSGS_PER_SUBJECT,
+    STATUS_BAD_SUBJECT, STATUS_DUPLICATE, STATUS_HEADERS_TOO_LARGE, STATUS_JUDGED, STATUS_MAX_BYTES, STATUS_MAX_MSGS, STATUS_MAX_MSGS_PER_SUBJECT,
     STATUS_NO_MATCH, STATUS_NOT_SEQUENTIAL, STATUS_OK, STATUS_RECORD_TOO_LARGE, STATUS_TOO_LARGE,
 )
 from penstock.kernel.format cimport (
@@ -116,6 +116,7 @@ cdef class Core:
                Marks marks=None):
         """Append batch[start:stop]; each gets its sequence or its status. How many were taken. Commit comes after.
 
+        One that is refused already (`Batch.refuse`) is left out.
         Messages whose id the batch has found (`sift_rules`) are looked up in `ids`, and noted there and in `marks`.
         """
         cdef Py_ssize_t n
@@ -137,6 +138,8 @@ cdef class Core:
                     self.fetch_ahead(batch, start, n, stop)
                 if n + 2 < stop:
                     fetch_payload(&batch.items[n + 2])
+                if batch.items[n].status == STATUS_JUDGED:
+                    continue               # a rule has refused it
                 if ids is not None and batch.items[n].id_size:
                     taken += self.store_new(&batch.items[n], n, now, clock, ids, marks)
                 elif self.store_one(&batch.items[n], n, now) == STATUS_OK:

@@ -33,6 +33,7 @@ from penstock.kernel.seq_set import SeqSet
 from penstock.kernel.subject import covers
 from penstock.kernel.timing_wheel import TimingWheel
 from penstock.store.limits import Limits
+from penstock.store.replacement import Replaced, replace_expired
 from penstock.store.report import Report
 from penstock.store.state import StoreState, SubjectState
 
@@ -66,6 +67,7 @@ class Store:
         self.exempt = SeqSet()  # messages that never expire, also not by age
         self.next_due = 0
         self.marks: Marks | None = None  # of the messages in the active block, where a summary will list them
+        self.on_replaced: Callable[[list[Replaced]], None] | None = None
         self.on_rollback: list[Callable[[int], None]] = []
         self.failures: list[tuple[int, int, StoreError]] = []
 
@@ -78,9 +80,7 @@ class Store:
     def append(self, batch: Batch, start: int = 0, stop: int | None = None, ids: DedupeWindow | None = None) -> int:
         """Append batch[start:stop] without waiting; each message gets its sequence or its status. How many were
         taken. With `ids`, those whose id is known there are duplicates, and the others are noted in it."""
-        now = self.clock.now_ns()
-        if now >= self.next_due:
-            self.expire(now)
+        now = self.drop_if_due()
         return self.core.append(batch, start, batch.count if stop is None else stop, now, ids, self.marks)
 
     def commit(self) -> None:
@@ -129,10 +129,15 @@ class Store:
 
     def skip(self, count: int = 1) -> int:
         """Reserve `count` sequences that never hold a message: the last of them."""
+        last = self.pass_by(count)
+        self.commit()
+        return last
+
+    def pass_by(self, count: int = 1) -> int:
+        """As `skip`, without a commit."""
         first = self.index.last_seq + 1
         self.core.skip(first, count, USER, self.clock.now_ns())
         self.skips.add_range(first, first + count - 1)
-        self.commit()
         return first + count - 1
 
     # Out.
@@ -255,35 +260,57 @@ class Store:
 
     # Time.
 
+    def drop_if_due(self) -> int:
+        """Delete what has become too old, without a commit; what time it is."""
+        now = self.clock.now_ns()
+        if now >= self.next_due:
+            self.drop_expired(now)
+        return now
+
     def expire_if_due(self) -> None:
         if self.next_due != NEVER and self.clock.now_ns() >= self.next_due:
             self.expire(self.clock.now_ns())
 
     def expire(self, now: int) -> int:
-        """Delete what has become too old: how many. Cost follows what expires."""
+        """Delete what has become too old, and commit that: how many."""
+        count = total = self.drop_expired(now)
+        while count and self.next_due <= now:  # one step may leave some
+            count = self.drop_expired(now)
+            total += count
+        if total:
+            self.commit()
+        return total
+
+    def drop_expired(self, now: int) -> int:
+        """Delete what has become too old, without a commit: how many. Cost follows what expires."""
+        if self.limits.marker_ttl_ns:
+            return replace_expired(self, now)
         before = self.index.messages
         max_age = self.limits.max_age_ns
-        due = NEVER
         if max_age and self.index.messages:
             floor = self.core.seq_from_time(now - max_age + 1)
             if floor > self.index.first_seq:
                 self._expire_below(floor, now)
+        expired = self.wheel.expire(now, 1 << 20)
+        if expired:
+            self.core.delete_all([seq for seq, _ in expired], TTL, now)
+        self.next_due = self.due_after(now)
+        return before - self.index.messages
+
+    def due_after(self, now: int) -> int:
+        """When the next message will be too old, once those of now are gone; NEVER where none will."""
+        max_age, due = self.limits.max_age_ns, NEVER
+        if max_age and self.index.messages:
             first = self.query.next_seq(EVERYTHING, self.exempt.absent_from(self.index.first_seq) or 1)
             while first and first in self.exempt:
                 first = self.query.next_seq(EVERYTHING, first + 1)
             time = self.core.time_of(first) if first else None
             due = time + max_age if time is not None else now + max_age
-        expired = self.wheel.expire(now, 1 << 20)
-        if expired:
-            self.core.delete_all([seq for seq, _ in expired], TTL, now)
         wheel_due = self.wheel.next_expiry()
         if wheel_due is not None:
             due = min(due, wheel_due)
         # A message stored from now on is not due before its age; a TTL shortens this when it is noted.
-        self.next_due = min(due, now + max_age) if max_age else due
-        if self.index.messages != before:
-            self.commit()
-        return before - self.index.messages
+        return min(due, now + max_age) if max_age else due
 
     def _expire_below(self, floor: int, now: int) -> None:
         """Max age: everything below `floor` goes, but for what is exempt."""

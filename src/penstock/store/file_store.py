@@ -438,6 +438,7 @@ class FileStore(Store):
         low, high, kept, gone = self.core.undo()
         self.failures = [*self.failures[-63:], (low, high, error)]
         seq = self.core.committed_seq
+        self._forget_above(seq)
         self.keeper.rolled_back()
         self.uncut += [(os.fsdecode(path), 0) for path, is_created in gone if is_created]
         self.uncut += [(self.block_path(block_id), size) for block_id, size, is_created in kept if is_created]

@@ -19,3 +19,4 @@ class Limits:
     discard_new: bool = False
     discard_new_per_subject: bool = False
     first_seq: int = 1
+    marker_ttl_ns: int = 0  # how long a marker lives that takes the place of a subject's last message; 0: none does

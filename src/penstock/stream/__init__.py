@@ -16,7 +16,9 @@ from penstock.kernel.dedupe import DedupeWindow
 from penstock.stream.config import (
     ConsumerLimits,
     Placement,
+    Republish,
     StreamConfig,
+    SubjectTransformConfig,
     block_size,
     check_create,
     check_overlap,
@@ -27,6 +29,7 @@ from penstock.stream.config import (
 )
 from penstock.stream.config_json import decode_config, decode_request, encode_config, to_dict
 from penstock.stream.rules import PublishView, Verdict, judge
+from penstock.stream.transform import SubjectTransform
 
 __all__ = [
     "ConsumerLimits",
@@ -34,7 +37,10 @@ __all__ = [
     "Headers",
     "Placement",
     "PublishView",
+    "Republish",
     "StreamConfig",
+    "SubjectTransform",
+    "SubjectTransformConfig",
     "Verdict",
     "block_size",
     "check_create",

@@ -12,9 +12,11 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import msgspec
 
-from penstock.duration import duration_ns
+from penstock.duration import NS_PER_SECOND, duration_ns
 from penstock.errors import (
     BadStreamName,
+    BadTransformDestination,
+    BadTransformSource,
     FeatureMissing,
     InvalidConfig,
     NegativeReplicas,
@@ -24,6 +26,7 @@ from penstock.errors import (
     quote,
 )
 from penstock.kernel.subject import covers, is_literal_filter, is_valid_filter, overlap
+from penstock.stream.transform import BadTransform, SubjectTransform, check_destination
 
 NAME_SIZE_MAX = 255
 DESCRIPTION_SIZE_MAX = 4096
@@ -66,6 +69,21 @@ class ConsumerLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_ack_pending: Int64 = 0
 
 
+class SubjectTransformConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the subjects of incoming messages become before anything else is done with them (`transform.py`)."""
+
+    src: str = ""
+    dest: str = ""
+
+
+class Republish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where messages are published again once they are stored."""
+
+    src: str = ""
+    dest: str = ""
+    headers_only: bool = False
+
+
 class StreamConfig(msgspec.Struct, frozen=True):
     """Every field of a JetStream stream, in the order of its JSON. Durations are nanoseconds.
 
@@ -93,8 +111,8 @@ class StreamConfig(msgspec.Struct, frozen=True):
     sources: tuple[dict[str, Any], ...] = ()
     compression: Compression = "none"
     first_seq: UInt64 = 0
-    subject_transform: dict[str, Any] | None = None
-    republish: dict[str, Any] | None = None
+    subject_transform: SubjectTransformConfig | None = None
+    republish: Republish | None = None
     allow_direct: bool = False
     mirror_direct: bool = False
     discard_new_per_subject: bool = False
@@ -161,6 +179,8 @@ def check_update(old: StreamConfig, new: StreamConfig, *, pedantic: bool = False
         raise InvalidConfig("stream configuration name must match original")
     if new.storage != old.storage:
         raise InvalidConfig("stream configuration update can not change storage type")
+    if new.retention != old.retention and "workqueue" in (new.retention, old.retention):
+        raise InvalidConfig("stream configuration update can not change retention policy to/from workqueue")
     if old.sealed and not new.sealed:
         raise InvalidConfig("stream configuration update can not unseal a sealed stream")
     if old.deny_delete and not new.deny_delete:
@@ -197,6 +217,7 @@ def validate(config: StreamConfig, *, pedantic: bool = False) -> StreamConfig:
             raise InvalidConfig("discard new per subject requires discard new policy to be set")
         if limits["max_msgs_per_subject"] <= 0:
             raise InvalidConfig("discard new per subject requires max msgs per subject > 0")
+    config = _with_markers(config, pedantic)
     if config.persist_mode == "async" and config.storage != "file":
         raise InvalidConfig("async persist mode is only supported on file storage")
     subjects = config.subjects or (config.name,)
@@ -204,13 +225,18 @@ def validate(config: StreamConfig, *, pedantic: bool = False) -> StreamConfig:
         _check_subjects(config, replicas)
     if config.first_seq >= FIRST_SEQ_STOP:
         raise InvalidConfig(f"first_seq {config.first_seq} is too large: sequences stay below 2^63")
+    if config.subject_transform is not None:
+        _check_transform(config.subject_transform)
+    config = msgspec.structs.replace(config, subjects=subjects)
+    if config.republish is not None:
+        config = msgspec.structs.replace(config, republish=_check_republish(config, config.republish, pedantic))
     placement = None if config.placement == Placement() else config.placement
     if placement is not None and placement.preferred:
         raise InvalidConfig("preferred server not permitted in placement")
     if replicas > 1:
         raise ReplicasNotSupported
     return msgspec.structs.replace(
-        config, subjects=subjects, num_replicas=replicas, duplicate_window=window, placement=placement, **limits
+        config, num_replicas=replicas, duplicate_window=window, placement=placement, **limits
     )
 
 
@@ -250,10 +276,6 @@ LIMITS = ("max_msgs", "max_msgs_per_subject", "max_bytes", "max_msg_size", "max_
 MISSING_FEATURES: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
     ("mirror", "mirrors", (None,)),
     ("sources", "sources", ((),)),
-    ("retention", "interest and workqueue retention, since it has no consumers", ("limits",)),
-    ("subject_transform", "subject transforms", (None,)),
-    ("republish", "republishing", (None,)),
-    ("subject_delete_marker_ttl", "subject delete markers", (0,)),
     ("allow_msg_counter", "counters", (False,)),
     ("allow_atomic", "atomic batches", (False,)),
     ("allow_msg_schedules", "message schedules", (False,)),
@@ -323,6 +345,63 @@ def _duplicate_window(config: StreamConfig, pedantic: bool) -> int:
     return window
 
 
+def _with_markers(config: StreamConfig, pedantic: bool) -> StreamConfig:
+    """Subject delete markers expire themselves, and take the place of what was there: they need TTLs and roll-ups."""
+    if config.subject_delete_marker_ttl < 0:
+        raise InvalidConfig("subject delete marker TTL must not be negative")
+    if config.subject_delete_marker_ttl == 0:
+        return config
+    if config.subject_delete_marker_ttl < NS_PER_SECOND:
+        raise InvalidConfig("subject delete marker TTL must be at least 1 second")
+    if not config.allow_msg_ttl:
+        if pedantic:
+            raise InvalidConfig("subject delete marker cannot be set if message TTLs are disabled")
+        config = msgspec.structs.replace(config, allow_msg_ttl=True)
+    if not config.allow_rollup_hdrs:
+        if pedantic:
+            raise InvalidConfig("subject delete marker cannot be set if roll-ups are disabled")
+        config = msgspec.structs.replace(config, allow_rollup_hdrs=True, deny_purge=False)
+    return config
+
+
+def _check_transform(transform: SubjectTransformConfig) -> None:
+    if transform.src and not is_valid_filter(transform.src):
+        raise BadTransformSource(transform.src)
+    try:
+        if transform.dest:
+            check_destination(transform.src, transform.dest)
+    except BadTransform as error:
+        raise BadTransformDestination(str(error)) from None
+
+
+def _check_republish(config: StreamConfig, republish: Republish, pedantic: bool) -> Republish:
+    """`republish` as it is stored; a message that it publishes must not come back into the stream."""
+    if not republish.src:
+        if pedantic:
+            raise PedanticError("republish source can not be empty")
+        republish = msgspec.structs.replace(republish, src=">")
+    transform = config.subject_transform
+    if republish.src == republish.dest == ">" and transform is not None and config.subjects == (transform.src,):
+        # Everything, under the subjects that the transform gives.
+        if pedantic:
+            raise PedanticError("implicit republish based on subject transform")
+        republish = msgspec.structs.replace(republish, src=transform.dest, dest=transform.dest)
+    if any(_collide(republish.dest, subject) for subject in config.subjects):
+        raise InvalidConfig("stream configuration for republish destination forms a cycle")
+    try:
+        if republish.dest:
+            SubjectTransform(republish.src, republish.dest)
+    except BadTransform:
+        raise InvalidConfig(
+            f"stream configuration for republish with transform from '{republish.src}' to '{republish.dest}' not valid"
+        ) from None
+    return republish
+
+
+def _collide(dest: str, subject: str) -> bool:
+    return is_valid_filter(dest) and overlap(dest, subject)
+
+
 def _check_subjects(config: StreamConfig, replicas: int) -> None:
     subjects = config.subjects
     for index, subject in enumerate(subjects):
@@ -349,7 +428,8 @@ def _check_reserved(subject: str) -> None:
 
 def _static_metadata(config: StreamConfig) -> dict[str, str]:
     """The metadata as it is stored: the API level that the stream needs, and nothing of a server's replies."""
-    level = 2 if config.persist_mode == "async" else 1 if config.allow_msg_ttl else 0
+    has_ttl = config.allow_msg_ttl or config.subject_delete_marker_ttl > 0
+    level = 2 if config.persist_mode == "async" else 1 if has_ttl else 0
     kept = {key: value for key, value in config.metadata.items() if key not in DYNAMIC_METADATA}
     return kept | {REQUIRED_LEVEL: str(level)}
 

@@ -14,7 +14,15 @@ from typing import Any
 import msgspec
 
 from penstock.errors import InvalidJson, quote
-from penstock.stream.config import ENUMS, FIELD_TYPES, ConsumerLimits, Placement, StreamConfig
+from penstock.stream.config import (
+    ENUMS,
+    FIELD_TYPES,
+    ConsumerLimits,
+    Placement,
+    Republish,
+    StreamConfig,
+    SubjectTransformConfig,
+)
 from penstock.wire.go_decode import Struct, decode, kind_of, plain
 from penstock.wire.go_json import encode
 
@@ -42,6 +50,12 @@ _PLACEMENT = Struct("server.Placement", {"cluster": "string", "tags": "[]string"
 _CONSUMER_LIMITS = Struct(
     "server.StreamConsumerLimits", {"inactive_threshold": "time.Duration", "max_ack_pending": "int"}, ConsumerLimits
 )
+
+_TRANSFORM = Struct("server.SubjectTransformConfig", {"src": "string", "dest": "string"}, SubjectTransformConfig)
+_REPUBLISH = Struct("server.RePublish", {"src": "string", "dest": "string", "headers_only": "bool"}, Republish)
+
+# Of a nested object: what is written even when it is empty.
+_ALWAYS_NESTED = {"subject_transform": ("src", "dest"), "republish": ("dest",)}
 
 # Written even when zero; every other field only when it says something.
 _ALWAYS = frozenset(
@@ -90,7 +104,7 @@ REQUEST = Struct(
     "server.StreamConfigRequest",
     _GO_TYPES,
     StreamConfig,
-    {struct.go_type: struct for struct in (_PLACEMENT, _CONSUMER_LIMITS)},
+    {struct.go_type: struct for struct in (_PLACEMENT, _CONSUMER_LIMITS, _TRANSFORM, _REPUBLISH)},
     {f"server.{name}": partial(_enum, name) for name in ENUMS},
 )
 
@@ -124,7 +138,8 @@ def to_dict(config: StreamConfig) -> dict[str, Any]:
             continue
         if isinstance(value, msgspec.Struct):
             parts = msgspec.to_builtins(value).items()
-            value = {key: list(part) if isinstance(part, tuple) else part for key, part in parts if part}
+            kept = _ALWAYS_NESTED.get(field, ())
+            value = {key: list(part) if isinstance(part, tuple) else part for key, part in parts if part or key in kept}
         elif isinstance(value, tuple):
             value = list(value)
         elif field == "metadata":

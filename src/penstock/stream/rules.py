@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from penstock.duration import NS_PER_SECOND
 from penstock.errors import (
     AtomicPublishDisabled,
     BadIncrement,
@@ -34,7 +35,7 @@ from penstock.errors import (
     WrongLastMsgId,
     WrongLastSequence,
 )
-from penstock.headers import remove, strip_status
+from penstock.headers import append, remove, strip_status
 from penstock.kernel.batch import ruled_headers
 from penstock.kernel.subject import is_valid_subject
 from penstock.stream.config import StreamConfig
@@ -169,7 +170,14 @@ def _judge_headers(view: PublishView, subject: bytes, headers: bytes, asked: Ask
             raise WrongLastMsgId(actual)
     rollup = _rollup(config, asked.get(b"Nats-Rollup"))
     if ttl_ns is None:
-        raise BadTtl
+        if config.retention != "interest":
+            raise BadTtl
+        ttl_ns = 0  # it is not stored, and nobody looks
+    marker_ttl_ns = config.subject_delete_marker_ttl // NS_PER_SECOND * NS_PER_SECOND
+    if 0 < ttl_ns < marker_ttl_ns and config.max_msgs_per_subject != 1:
+        # The marker of an older message of its subject must not outlive it.
+        ttl_ns = marker_ttl_ns
+        headers = append(remove(headers, b"Nats-TTL"), b"Nats-TTL", b"%d" % (ttl_ns // NS_PER_SECOND))
     return Verdict(headers, None, rollup, ttl_ns, msg_id)
 
 

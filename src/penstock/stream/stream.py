@@ -27,17 +27,21 @@ from penstock.headers import find
 from penstock.kernel.batch import Batch
 from penstock.kernel.constants import REASONS
 from penstock.kernel.dedupe import DedupeWindow
+from penstock.kernel.subject import Filters, is_valid_subject
 from penstock.kernel.xxh64 import hash_id
 from penstock.store.base import NEVER, Store
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
+from penstock.store.replacement import Replaced
 from penstock.stream.config import StreamConfig, block_size
-from penstock.stream.rules import judge
+from penstock.stream.republisher import Republisher, republisher_of
+from penstock.stream.rules import Verdict, judge
+from penstock.stream.transform import SubjectTransform
 from penstock.ttl import TTL_NEVER
 
 ROLLUP = REASONS.index("rollup")
 # By the statuses of kernel/batch.pxd.
-BAD_SUBJECT, NO_MATCH = 1, 2
+BAD_SUBJECT, NO_MATCH, JUDGED = 1, 2, 10
 REFUSALS: dict[int, type[ApiError]] = {
     3: MessageTooLarge,
     4: HeadersTooLarge,
@@ -94,7 +98,8 @@ class Acks(Sequence[Ack | None]):
 def limits_of(config: StreamConfig) -> Limits:
     """What the store needs to know of a configuration."""
     return Limits(
-        subjects=tuple(config.subjects or ()),
+        # What a transform makes may be any subject: the rules themselves judge those that come in.
+        subjects=() if config.subject_transform is not None else tuple(config.subjects or ()),
         block_size=block_size(config),
         max_msgs=config.max_msgs,
         max_bytes=config.max_bytes,
@@ -104,6 +109,7 @@ def limits_of(config: StreamConfig) -> Limits:
         discard_new=config.discard == "new",
         discard_new_per_subject=config.discard_new_per_subject,
         first_seq=max(config.first_seq, 1),
+        marker_ttl_ns=0 if config.sealed else config.subject_delete_marker_ttl,
     )
 
 
@@ -111,24 +117,65 @@ class StreamRules:
     """A stream's messages and its memory of ids. Not thread-safe: its owner holds a lock."""
 
     def __init__(self, config: StreamConfig, store: Store) -> None:
-        self.config = config
         self.store = store
         self.dedupe = DedupeWindow(config.duplicate_window)
+        self.is_heard = False  # somebody takes what `republished` gives: without that nothing is kept for it
+        self._republisher: Republisher | None = None
         self._last_id: str | None = None  # not known yet
+        self._use(config)
         store.on_rollback.append(self._rolled_back)
+        store.on_replaced = self._replaced
         if isinstance(store, FileStore) and config.duplicate_window:
             since = store.clock.now_ns() - config.duplicate_window
             self.dedupe.load(store.recent_marks(since), since)
 
-    def configure(self, config: StreamConfig) -> None:
+    def _use(self, config: StreamConfig) -> None:
+        """Take over what a configuration says of subjects."""
         self.config = config
+        transform = config.subject_transform
+        self._transform = SubjectTransform(transform.src, transform.dest) if transform and transform.dest else None
+        self._accepts = Filters(config.subjects)
+        self._republisher = republisher_of(config, self._republisher)
+
+    def configure(self, config: StreamConfig) -> None:
+        loses_interest = config.retention == "interest" != self.config.retention
+        self._use(config)
         self.store.configure(limits_of(config))
         self.dedupe.window_ns = config.duplicate_window
+        if loses_interest:
+            self.store.purge()  # there is no consumer that would want any of it
         self.store.enforce_limits()
 
     def _rolled_back(self, seq: int) -> None:
         self.dedupe.forget_above(seq)
         self._last_id = None
+        if self._republisher is not None:
+            self._republisher.forget_above(seq)
+
+    # Time.
+
+    @property
+    def next_due(self) -> int | None:
+        """When `expire` has something to do, in nanoseconds; None where nothing will ever expire as things are."""
+        return None if self.store.next_due == NEVER else self.store.next_due
+
+    def expire(self, now: int) -> int:
+        """Delete what is too old and store the markers for it, without a commit: how many were deleted. One call does
+        a bounded part: `next_due` tells when the next is due, which may be now."""
+        return self.store.drop_expired(now)
+
+    def _replaced(self, markers: list[Replaced]) -> None:
+        self._last_id = ""
+        if self._republisher is not None and self.is_heard:
+            for marker in markers:
+                self._republisher.note(
+                    marker.seq, marker.time, marker.subject, marker.headers, b"", marker.previous_seq
+                )
+
+    def republished(self, committed_seq: int) -> list[tuple[bytes, bytes, bytes]]:
+        """(subject, headers, payload) of what is to be published again up to a sequence, in order; each is given
+        once. Empty unless `is_heard`."""
+        return self._republisher.take(committed_seq) if self._republisher is not None else []
 
     # What the rules ask.
 
@@ -158,21 +205,84 @@ class StreamRules:
             for index in range(batch.count):
                 batch.refuse(index)
             return [(index, StreamSealed()) for index in range(batch.count)], {}
+        if self.store.next_due != NEVER:
+            self.store.drop_if_due()  # before a rule looks at what is there
         refused: list[tuple[int, ApiError]] = []
         duplicates: dict[int, int] = {}
-        if not batch.has_rules or not batch.sift_rules(self.config.max_msg_size):
-            self._take_run(batch, 0, batch.count, refused, duplicates)
+        if self._transform is not None or self.config.retention == "interest":
+            self._check_subjects(batch, refused)
+        if self.config.retention == "interest":
+            for at in range(batch.count):
+                self._pass_by(batch, at, refused, duplicates)
             return refused, duplicates
-        start = 0
-        while start < batch.count:
-            stop = batch.next_rule(start)
-            if stop > start:
-                self._take_run(batch, start, stop, refused, duplicates)
-                start = stop
-            else:
-                self._take_one(batch, start, refused, duplicates)
-                start += 1
+        has_rules = batch.has_rules and batch.sift_rules(self.config.max_msg_size)
+        if self._republisher is not None and self.is_heard:
+            self._take_heard(batch, self._republisher, refused, duplicates)
+        elif not has_rules:
+            self._take_run(batch, 0, batch.count, refused, duplicates)
+        else:
+            start = 0
+            while start < batch.count:
+                stop = batch.next_rule(start)
+                if stop > start:
+                    self._take_run(batch, start, stop, refused, duplicates)
+                    start = stop
+                else:
+                    self._take_one(batch, start, refused, duplicates)
+                    start += 1
         return refused, duplicates
+
+    def _check_subjects(self, batch: Batch, refused: list[tuple[int, ApiError]]) -> None:
+        """Refuse what is not on the stream's subjects, and give the rest the subjects that the transform makes: those
+        need not be the stream's."""
+        apply = self._transform.apply if self._transform is not None else None
+        for at in range(batch.count):
+            subject = batch.subject(at)
+            if not is_valid_subject(subject) or not self._accepts.match(subject):
+                batch.refuse(at)
+                refused.append((at, self._not_taken(subject)))
+            elif apply is not None:
+                made = apply(subject)
+                if made is not None:
+                    batch.set_subject(at, made)
+
+    def _not_taken(self, subject: bytes) -> ApiError:
+        text = subject.decode("utf-8", "backslashreplace")
+        if not is_valid_subject(subject):
+            return BadSubject(text)
+        return SubjectNotInStream(text, self.config.name, self.config.subjects or ())
+
+    def _take_heard(
+        self,
+        batch: Batch,
+        republisher: Republisher,
+        refused: list[tuple[int, ApiError]],
+        duplicates: dict[int, int],
+    ) -> None:
+        """One by one: each is published again with the sequence that its subject had before it."""
+        for at in range(batch.count):
+            subject = batch.subject(at)
+            previous = self.store.query.last_seq([subject]) if republisher.wants(subject) else 0
+            if batch.asks_rules(at):
+                self._take_one(batch, at, refused, duplicates)
+            else:
+                self._take_run(batch, at, at + 1, refused, duplicates)
+            if not batch.status(at):
+                headers, payload = batch.headers(at) or b"", batch.payload(at)
+                republisher.note(batch.seq(at), self.store.core.last_time, subject, headers, payload, previous)
+
+    def _pass_by(self, batch: Batch, at: int, refused: list[tuple[int, ApiError]], duplicates: dict[int, int]) -> None:
+        """Interest retention, and nobody is interested: a message takes a sequence, and is not stored."""
+        verdict = self._verdict(batch, at, refused, duplicates)
+        if verdict is None:
+            return
+        subject, now = batch.subject(at), self.store.clock.now_ns()
+        seq = self.store.pass_by()
+        batch.pass_by(at, seq)
+        self._last_id = (verdict.msg_id or b"").decode("utf-8", "surrogateescape")
+        if verdict.msg_id is not None:
+            self.dedupe.add(hash_id(verdict.msg_id), seq, now)
+        self._roll_up(verdict, subject, seq, now)
 
     def _take_run(
         self, batch: Batch, start: int, stop: int, refused: list[tuple[int, ApiError]], duplicates: dict[int, int]
@@ -185,21 +295,32 @@ class StreamRules:
             duplicates |= batch.duplicates(start, stop)
             refused += self._refusals(batch, start, stop)
 
-    def _take_one(self, batch: Batch, at: int, refused: list[tuple[int, ApiError]], duplicates: dict[int, int]) -> None:
-        """One message whose headers may ask for something."""
+    def _verdict(
+        self, batch: Batch, at: int, refused: list[tuple[int, ApiError]], duplicates: dict[int, int]
+    ) -> Verdict | None:
+        """What the rules say of one message; None where that is not to store it."""
+        if batch.status(at) == JUDGED:
+            return None
         subject, headers = batch.subject(at), batch.headers(at) or b""
         try:
             verdict = judge(self, subject, headers, batch.payload_size(at))
         except ApiError as error:
             batch.refuse(at)
             refused.append((at, error))
-            return
+            return None
         if verdict.duplicate_seq is not None:
             batch.mark_duplicate(at, verdict.duplicate_seq)
             duplicates[at] = verdict.duplicate_seq
-            return
+            return None
         if verdict.headers != headers:
             batch.set_headers(at, verdict.headers)
+        return verdict
+
+    def _take_one(self, batch: Batch, at: int, refused: list[tuple[int, ApiError]], duplicates: dict[int, int]) -> None:
+        """One message whose headers may ask for something."""
+        verdict = self._verdict(batch, at, refused, duplicates)
+        if verdict is None:
+            return
         batch.mark(at, verdict.ttl_ns != 0, verdict.msg_id is not None, verdict.rollup is not None)
         if not self.store.append(batch, at, at + 1):
             refused += self._refusals(batch, at, at + 1)
@@ -213,19 +334,17 @@ class StreamRules:
             self.store.note_mark(seq, time, hashed, expiry)
             if hashed is not None:
                 self.dedupe.add(hashed, seq, time)
+        self._roll_up(verdict, batch.subject(at), seq, time)
+
+    def _roll_up(self, verdict: Verdict, subject: bytes, seq: int, time: int) -> None:
+        """Delete what is older than the message at `seq`, as far as it says so."""
         if verdict.rollup == "sub":
             self.store.core.delete_matching([subject], 1, seq, 0, 2**63 - 1, ROLLUP, time)
         elif verdict.rollup == "all":
             self.store.raise_floor(seq, ROLLUP, time)
 
     def _refusals(self, batch: Batch, start: int, stop: int) -> list[tuple[int, ApiError]]:
-        found: list[tuple[int, ApiError]] = []
-        for index, status in batch.refused(start, stop):
-            subject = batch.subject(index).decode("utf-8", "backslashreplace")
-            if status == BAD_SUBJECT:
-                found.append((index, BadSubject(subject)))
-            elif status == NO_MATCH:
-                found.append((index, SubjectNotInStream(subject, self.config.name, self.config.subjects or ())))
-            else:
-                found.append((index, REFUSALS[status]()))
-        return found
+        return [
+            (at, self._not_taken(batch.subject(at)) if status in (BAD_SUBJECT, NO_MATCH) else REFUSALS[status]())
+            for at, status in batch.refused(start, stop)
+        ]
