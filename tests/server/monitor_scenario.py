@@ -82,6 +82,8 @@ _VARYING = frozenset(
         *("pending_bytes", "id", "stop", "out_bytes", "out_client_bytes", "bytes", "http_req_stats"),
     }
 )
+# An answer may or may not count the request that it answers.
+_COUNTS = frozenset({"in_msgs", "out_msgs", "in_bytes", "msgs", "in_client_msgs", "in_client_bytes", "out_client_msgs"})
 _OF_SERVER = frozenset({"subscriptions", "num_subscriptions"})  # of a connection they are exact
 _IN_NO_ORDER = frozenset(  # these come out of Go's maps
     {"accounts", "account_statz", "subscriptions_list_detail", "subscriptions_list", "exports", "imports", "allow"}
@@ -225,36 +227,27 @@ def answer_shape(frame: Frame | None) -> Any:
     if frame.headers is not None and b" 503" in frame.headers.split(b"\r\n")[0]:
         return "no responders"
     try:
-        return normal(json.loads(frame.payload))
+        return normal(json.loads(frame.payload), also=_COUNTS)
     except ValueError:
         return frame.payload.decode("latin-1")
 
 
-def normal(value: Any, key: str = "") -> Any:
-    """`value` with what differs from run to run replaced, and with what tells of us alone left out."""
+def normal(value: Any, key: str = "", also: frozenset[str] = frozenset()) -> Any:
+    """`value` with what differs from run to run replaced, as does what is under the keys `also`."""
     if isinstance(value, dict):
-        varying = _VARYING if "cid" in value else _VARYING | _OF_SERVER
+        varying = _VARYING | also if "cid" in value else _VARYING | _OF_SERVER | also
         if "num_matches" in value:  # the list has what the server hears itself
             varying = varying | {"total"}
         if "account" in value and "sid" in value:
             varying = varying | {"sid"}
         return {
-            name: _kind(part) if name in varying else normal(part, name)
+            name: _kind(part) if name in varying else normal(part, name, also)
             for name, part in value.items()
             if name not in _OURS_WITHOUT
         }
     if isinstance(value, list):
-        parts = [normal(part, key) for part in value]
-        # These come out of Go's maps, in no order.
-        in_no_order = (
-            "accounts",
-            "account_statz",
-            "subscriptions_list_detail",
-            "subscriptions_list",
-            "exports",
-            "imports",
-        )
-        if key in in_no_order:
+        parts = [normal(part, key, also) for part in value]
+        if key in _IN_NO_ORDER:
             parts.sort(key=lambda part: json.dumps(part, sort_keys=True))
         if key in ("subscriptions_list", "subscriptions_list_detail"):
             parts = [part for part in parts if "_INBOX" not in json.dumps(part) and "$" not in json.dumps(part)]

@@ -6,6 +6,7 @@ and its type. docs/monitoring.md lists them.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -49,18 +50,19 @@ class Families:
 async def text(server: Server) -> bytes:
     """Everything, as one scrape sees it."""
     families = Families()
-    _add_process(families, server)
+    files = await asyncio.to_thread(open_files)  # one per connection: a long directory
+    _add_process(families, server, files)
     _add_server(families, server)
     _add_accounts(families, server)
     await _add_jetstream(families, server)
     return families.text()
 
 
-def _add_process(families: Families, server: Server) -> None:
+def _add_process(families: Families, server: Server, files: int) -> None:
     families.counter("process_cpu_seconds_total", "User and system processor time.", round(cpu_seconds(), 2))
     families.gauge("process_resident_memory_bytes", "Resident memory.", resident_bytes())
     families.gauge("process_virtual_memory_bytes", "Virtual memory.", virtual_bytes())
-    families.gauge("process_open_fds", "Open file descriptors.", open_files())
+    families.gauge("process_open_fds", "Open file descriptors.", files)
     families.gauge("process_start_time_seconds", "When the server started, in Unix time.", server.start_ns / 1e9)
 
 

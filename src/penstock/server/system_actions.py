@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from penstock.errors import InvalidJson, PenstockError
 from penstock.kernel.subject import covers, matches
 from penstock.server import system_options as body
-from penstock.server.monitor.page import SLICE, RequestError, breathe
+from penstock.server.monitor.page import LOOK_SLICE, RequestError, breathe
 from penstock.server.system_events import ServerInfo, account_connections
 from penstock.wire import go_json
 from penstock.wire.go_decode import decode_one
@@ -140,7 +140,7 @@ async def _count(account: Account, subject: str, queue: bytes | None) -> int:
     for client in list(account.clients.values()):
         for heard, group, *_ in client.subscriptions():
             seen += 1
-            if seen % SLICE == 0:
+            if seen % LOOK_SLICE == 0:
                 await breathe()
             if (queue is None or queue == group) and (
                 matches(subject, heard) if is_literal else covers(subject, heard)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from penstock.kernel.subject import overlap
 from penstock.server.auth import GLOBAL_ACCOUNT
 from penstock.server.monitor.closed import ClosedConnection, HeldSubscription, user_name
-from penstock.server.monitor.page import SLICE, Page, RequestError, breathe, now_text, uptime_text
+from penstock.server.monitor.page import LOOK_SLICE, SLICE, Page, RequestError, breathe, now_text, uptime_text
 from penstock.server.monitor.subsz import SubDetail
 from penstock.wire import go_json
 
@@ -149,13 +149,12 @@ async def make_connz(server: Server, options: ConnzOptions) -> Connz:
         return page
     page.server_id = server.id
     page.connections = []
-    living = _living(server, options.account) if options.state in (OPEN, ANY) else ()
+    living = _living(server, options.account) if options.state in (OPEN, ANY) else []
     gone = [one for one in server.closed if _is_of(one, options.account)] if options.state in (CLOSED, ANY) else []
     page.total = len(living) + len(gone)
-    open_ones, closed_ones = _chosen(server, options, living, gone)
+    shown = await _sorted(*await _chosen(server, options, living, gone), sort, offset, limit)
     now_ns = time.time_ns()
-    chosen = _sorted(open_ones, closed_ones, sort, offset, limit)
-    for at, one in enumerate(chosen, 1):
+    for at, one in enumerate(shown, 1):
         page.connections.append(_entry(one, options, now_ns))
         if at % SLICE == 0:
             await breathe()
@@ -184,9 +183,9 @@ def _is_of(one: ClosedConnection, account: str) -> bool:
     return not account or (one.account == account and account != GLOBAL_ACCOUNT)
 
 
-def _chosen(
-    server: Server, options: ConnzOptions, living: Iterable[Connection], gone: list[ClosedConnection]
-) -> tuple[Iterable[Connection], list[ClosedConnection]]:
+async def _chosen(
+    server: Server, options: ConnzOptions, living: list[Connection], gone: list[ClosedConnection]
+) -> tuple[list[Connection], list[ClosedConnection]]:
     if options.cid > 0:
         found = server.connections.get(options.cid) if options.state in (OPEN, ANY) else None
         if found is not None:
@@ -195,27 +194,46 @@ def _chosen(
     if options.mqtt_client:
         return [], []  # nobody speaks MQTT here
     if options.user:
-        living = [one for one in living if user_name(one) == options.user]
+        living = await _those(living, lambda one: user_name(one) == options.user)
         gone = [one for one in gone if one.user == options.user]
     if options.filter_subject not in ("", ">"):
         wanted = options.filter_subject
-        living = [one for one in living if any(overlap(wanted, sub[0]) for sub in one.client.subscriptions())]
+        living = await _those(living, lambda one: any(overlap(wanted, sub[0]) for sub in one.client.subscriptions()))
     return living, gone
 
 
-def _sorted(
-    living: Iterable[Connection], gone: list[ClosedConnection], sort: str, offset: int, limit: int
+async def _those(living: list[Connection], is_meant: Callable[[Connection], bool]) -> list[Connection]:
+    found: list[Connection] = []
+    for start in range(0, len(living), LOOK_SLICE):
+        found += [one for one in living[start : start + LOOK_SLICE] if is_meant(one)]
+        await breathe()
+    return found
+
+
+async def _sorted(
+    living: list[Connection], gone: list[ClosedConnection], sort: str, offset: int, limit: int
 ) -> list[Connection | ClosedConnection]:
-    """The part of all that was chosen which is to be shown."""
-    key_living, key_gone, is_descending = _SORTS[sort]
+    """The part of all that was chosen which is to be shown: sorted runs, merged as far as it reaches."""
     if not gone and sort in ("cid", "start"):
-        return list(islice(living, offset, offset + limit))
-    keyed: list[tuple[Any, int, Connection | ClosedConnection]] = []
-    keyed.extend((key_living(one), one.client.cid, one) for one in living)
-    keyed.extend((key_gone(one), -one.cid, one) for one in gone)
-    pick = heapq.nlargest if is_descending else heapq.nsmallest
-    first = pick(offset + limit, keyed) if offset + limit < len(keyed) else sorted(keyed, reverse=is_descending)
-    return [one for _, _, one in first[offset : offset + limit]]
+        return list(living[offset : offset + limit])
+    key_living, key_gone, is_descending = _SORTS[sort]
+    runs: list[list[tuple[Any, int, Connection | ClosedConnection]]] = []
+    for start in range(0, len(living), LOOK_SLICE):
+        part = living[start : start + LOOK_SLICE]
+        runs.append(sorted(((key_living(one), one.client.cid, one) for one in part), reverse=is_descending))
+        await breathe()
+    for start in range(0, len(gone), LOOK_SLICE):
+        ended = gone[start : start + LOOK_SLICE]
+        runs.append(sorted(((key_gone(one), one.cid, one) for one in ended), reverse=is_descending))
+        await breathe()
+    shown: list[Connection | ClosedConnection] = []
+    merged = heapq.merge(*runs, reverse=is_descending)
+    for at, (_, _, one) in enumerate(islice(merged, offset + limit)):
+        if at >= offset:
+            shown.append(one)
+        if at % LOOK_SLICE == 0:
+            await breathe()
+    return shown
 
 
 def _entry(one: Connection | ClosedConnection, options: ConnzOptions, now_ns: int) -> ConnInfo:

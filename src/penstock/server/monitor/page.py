@@ -16,7 +16,8 @@ import msgspec
 
 from penstock.wire import go_json
 
-SLICE = 64  # entries made or encoded before others have their turn: less than a millisecond
+SLICE = 16  # entries made or encoded before others have their turn: less than a millisecond
+LOOK_SLICE = 500  # things only looked at
 FEATURE_FLAGS = {
     "js_ack_fc_v2": False,
     "js_api_reply_v2": False,
@@ -25,8 +26,8 @@ FEATURE_FLAGS = {
 }
 
 
-class Page(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One answer of monitoring, or a part of one."""
+class Page(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """One answer of monitoring, or a part of one. Nothing in it refers back, so the collector need not look."""
 
     long_list: ClassVar[str] = ""  # the field whose entries may be many
 

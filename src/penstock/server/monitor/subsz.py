@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from penstock.kernel.subject import is_valid_subject, matches
 from penstock.server.monitor.closed import HeldSubscription
-from penstock.server.monitor.page import SLICE, Page, RequestError, breathe, now_text
+from penstock.server.monitor.page import LOOK_SLICE, Page, RequestError, breathe, now_text
 from penstock.wire import go_json
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ async def make_subsz(server: Server, options: SubszOptions) -> Subsz:
     seen = 0
     for detail in _details(accounts):
         seen += 1
-        if seen % SLICE == 0:
+        if seen % (LOOK_SLICE // 4) == 0:
             await breathe()
         if options.test and not matches(options.test, detail.subject):
             continue
