@@ -82,6 +82,7 @@ class Direct:
         self._stream = stream
         self._store = stream.store
         self._lock = stream._lock
+        self._is_file = stream.config.storage == "file"
         self._loop = account.turn.loop
         self._max_pending = max_pending
         self._sender = DirectSender(account.hub, account.sublist, stream.store.core, stream.name.encode())
@@ -239,10 +240,10 @@ class Direct:
                 return NO_RESULTS
             up_to = min(up_to, core.committed_seq)
         filters = [one for one in wanted["multi_last"] if is_valid_filter(one)]
-        if not filters or up_to > core.committed_seq:
+        if not filters or (up_to > core.committed_seq and self._is_file):  # in memory the reference takes it
             return NO_RESULTS
         up_to = up_to or core.committed_seq
-        seqs = query.last_seqs(filters, up_to, RESULTS_MAX) if up_to else []
+        seqs = query.last_seqs(filters, min(up_to, core.committed_seq), RESULTS_MAX) if core.committed_seq else []
         if seqs is None:
             return TOO_MANY
         return (up_to, seqs) if seqs else NO_RESULTS

@@ -38,6 +38,7 @@ async def _purge(intake: Intake, subject: str, seq: int, keep: int) -> Fields:
         purged = await asyncio.to_thread(intake.stream.purge, subject, seq=seq, keep=keep)
     except StoreError as error:
         raise PurgeFailed(str(error)) from error
+    intake.was_purged = True
     return {"success": True, "purged": purged}
 
 

@@ -30,7 +30,12 @@ def info_fields(
     fields: Fields = {
         "config": config_fields(stream.config, has_versions=has_versions),
         "created": time_text(stream.identity.created_ns),
-        "state": state_fields(state, has_details=has_details, is_file=stream.config.storage == "file"),
+        "state": state_fields(
+            state,
+            has_details=has_details,
+            is_file=stream.config.storage == "file",
+            is_fresh=state.last_seq == 0 and not intake.was_purged,
+        ),
     }
     if domain:
         fields["domain"] = domain
@@ -48,8 +53,8 @@ def config_fields(config: StreamConfig, *, has_versions: bool) -> Fields:
     return fields
 
 
-def state_fields(state: StoreState, *, has_details: bool, is_file: bool) -> Fields:
-    is_fresh = state.last_seq == 0
+def state_fields(state: StoreState, *, has_details: bool, is_file: bool, is_fresh: bool) -> Fields:
+    """`is_fresh`: it never held a message, nor was it purged."""
     fields: Fields = {
         "messages": state.messages,
         "bytes": state.bytes,

@@ -39,6 +39,7 @@ class Intake:
         self._expiry: asyncio.TimerHandle | None = None
         self._expiry_due = 0
         self.is_closed = False
+        self.was_purged = False  # told of a stream that never held a message
         self.ingest = Ingest()
         self.ingest.intake = self
         self.ingest.lock = stream._lock
