@@ -393,11 +393,6 @@ def test_an_unknown_field_names_the_near_one(root: Path) -> None:
     [
         {"mirror": {"name": "X"}},
         {"sources": [{"name": "X"}]},
-        {"retention": "interest"},
-        {"retention": "workqueue"},
-        {"subject_transform": {"src": "a", "dest": "b"}},
-        {"republish": {"src": "a", "dest": "b"}},
-        {"subject_delete_marker_ttl": "1m"},
         {"allow_msg_counter": True},
         {"allow_atomic": True},
         {"allow_msg_schedules": True},
