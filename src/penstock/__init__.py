@@ -10,6 +10,8 @@ with penstock.open("data") as db:
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
+from penstock.version import VERSION as __version__
+
 if _TYPE_CHECKING:
     from penstock.db.database import Database
     from penstock.db.database import open_database as open
@@ -26,7 +28,6 @@ if _TYPE_CHECKING:
     )
     from penstock.kernel.message import Message
 
-__version__ = "0.1.0"
 __all__ = [
     "Ack",
     "Acks",
@@ -42,6 +43,7 @@ __all__ = [
     "StoreLocked",
     "Stream",
     "StreamState",
+    "__version__",
     "open",
 ]
 

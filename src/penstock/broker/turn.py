@@ -28,7 +28,7 @@ class Turn:
         self.loop = loop
         self.hub = hub
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._touched: list[Intake] = []
+        self._touched: dict[Intake, None] = {}  # once each, however many reads it took something from; in their order
         self._waiting: set[Intake] = set()
         self._call_soon = loop.call_soon
         loop.add_reader(self.event_fd, self._committed)
@@ -44,7 +44,7 @@ class Turn:
 
     def touch(self, intake: Intake) -> None:
         """`intake` has appended something."""
-        self._touched.append(intake)
+        self._touched[intake] = None
 
     def wait_for(self, intake: Intake) -> None:
         """`intake` has something that waits for a commit."""
@@ -55,7 +55,7 @@ class Turn:
         hub = self.hub
         hub.begin_turn_end()
         if self._touched:
-            touched, self._touched = self._touched, []
+            touched, self._touched = self._touched, {}
             for intake in touched:
                 intake.submit()
                 if intake.settle():
@@ -84,3 +84,4 @@ class Turn:
     def forget(self, intake: Intake) -> None:
         """`intake` is closed."""
         self._waiting.discard(intake)
+        self._touched.pop(intake, None)

@@ -25,6 +25,7 @@ class Running(Protocol):
 
     port: int
     ws_port: int
+    reread: Callable[[], None] | None
 
     @property
     def http_port(self) -> int: ...
@@ -90,6 +91,7 @@ class _Run:
             loop.add_signal_handler(number, self._trapped, number)
         try:
             self.server = self.make(self.options, self.log)
+            self.server.reread = self._reread
             if self.options.pid_file:
                 write_pid(self.options.pid_file)
             if await self._first_of(self.server.start()):
@@ -178,15 +180,18 @@ class _Run:
 
     def _reload(self) -> None:
         try:
-            if not self.options.config_file:
-                raise ReloadError(NO_FILE)
-            options, warnings = self.reread()
-            changes = compare_options(self.options, options)
-            apply_to_log(self.log, options, changes)
-            self.server.reload(options, changes)
+            self._reread()
         except PenstockError as error:
             self.log.error(f"Failed to reload server configuration: {error}")
-            return
+
+    def _reread(self) -> None:
+        """Read the configuration file again and have the server take it; raises where that cannot be."""
+        if not self.options.config_file:
+            raise ReloadError(NO_FILE)
+        options, warnings = self.reread()
+        changes = compare_options(self.options, options)
+        apply_to_log(self.log, options, changes)
+        self.server.reload(options, changes)
         self.options = options
         for warning in warnings:
             self.log.warn(warning)

@@ -156,6 +156,29 @@ cdef class Client:
         self.account = account
         self.sublist = sublist
 
+    def withdraw(self):
+        """After a change of permissions: end the subscriptions that are not allowed any more, and give them."""
+        cdef uint32_t n
+        cdef Sub* sub
+        cdef list gone = []
+        doomed = []
+        for n in range(self.sub_capacity):
+            sub = self.subs[n]
+            if sub == NULL:
+                continue
+            if self.permissions is not None and not self.permissions.may_subscribe(
+                    sub.subject, sub.subject_size, sub.queue, sub.queue_size):
+                doomed.append(<size_t>sub)
+            else:
+                sub.is_checked = self.permissions is not None and self.permissions.filters_delivery(
+                    sub.subject, sub.subject_size)
+        for at in doomed:
+            sub = <Sub*><size_t>at
+            gone.append((sub.subject[:sub.subject_size], sub.queue[:sub.queue_size], sub.sid[:sub.sid_size]))
+            self.drop(sub)
+            self.sublist.remove(sub)
+        return gone
+
     def leave(self):
         """Leave the account: nothing is heard any more."""
         cdef uint32_t n

@@ -680,12 +680,13 @@ cdef class Committer:
         """Have what `log` has submitted committed soon. Starts a thread when all are at work."""
         cdef bint is_started = True
         pthread_mutex_lock(self.lock)
-        if log.is_busy:
-            log.is_asked_again = True      # the thread that has it looks once more
-        elif not log.is_queued:
-            self.queue[self.queue_count] = <void*>log
-            self.queue_count += 1
-            log.is_queued = True
+        if log.is_busy or log.is_queued:
+            log.is_asked_again = log.is_busy  # the thread that has it looks once more
+            pthread_mutex_unlock(self.lock)
+            return True
+        self.queue[self.queue_count] = <void*>log
+        self.queue_count += 1
+        log.is_queued = True
         if self.idle == 0 and self.thread_count < THREADS_MAX and not self.is_stopping:
             if pthread_create(&self.threads[self.thread_count], NULL, _run, <void*>self) == 0:
                 self.thread_count += 1

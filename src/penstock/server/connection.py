@@ -107,23 +107,20 @@ class Connection(Link):
     # What the transport says.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.take(transport)
+        if self.server.admit(self):
+            self.begin()
+
+    def take(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is there; what comes first on a port with TLS, `TlsDoor` decides."""
         self.transport = transport
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self.ip, self.port = peer[0], peer[1]
-        if self.server.admit(self):
-            self.open()
 
-    def open(self) -> None:
-        """The socket is there: TLS first where it is wanted, then INFO."""
-        tls = self.server.options.tls
-        if tls is None:
-            self.begin()
-            return
-        from penstock.server.upgrade import upgrade
-
-        self.transport.pause_reading()
-        self._task = self.server.loop.create_task(upgrade(self, tls))
+    def secured(self, has_said_info: bool) -> None:
+        """TLS is there; `transport` is its."""
+        self.begin(has_said_info)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_lost = True
@@ -183,8 +180,7 @@ class Connection(Link):
     def begin(self, has_said_info: bool = False) -> None:
         """Say INFO and wait for CONNECT, for as long as the options say."""
         authenticator, kind = self.server.authenticator, self.kind
-        if authenticator.needs_nonce and not self.nonce:
-            self.nonce = self.server.new_nonce()
+        self.make_nonce()
         if authenticator.is_required(kind):
             self.awaits_auth = True
             timeout = authenticator.timeout(kind)
@@ -193,6 +189,11 @@ class Connection(Link):
             self.enter(self.server.default_account, None)
         if not has_said_info:
             self.send_info()
+
+    def make_nonce(self) -> None:
+        """What the client is to sign, where somebody has a key."""
+        if self.server.authenticator.needs_nonce and not self.nonce:
+            self.nonce = self.server.new_nonce()
 
     def send_info(self, **changes: Any) -> None:
         """Say INFO, again when something has changed."""
@@ -209,13 +210,24 @@ class Connection(Link):
         self.join(account, account.sublist)
         account.clients[self.cid] = self
         self.is_system = account is self.server.system
-        limits = account.limits
-        if limits is not None and limits.max_payload >= 0:
-            self.max_payload = min(self.server.options.max_payload, limits.max_payload)
-        self.permissions = compile_permissions(identity.permissions if identity is not None else None)
+        self._limit()
         if self._ping_timer is None:
             first_s = min(FIRST_PING_S, self.server.options.ping_interval)
             self._ping_timer = self.server.loop.call_later(first_s, self._ping)
+
+    def keep_identity(self, identity: Identity) -> None:
+        """After a reload: the same account, other permissions. Subscriptions that are too much go."""
+        self.identity = identity
+        self._limit()
+        for subject, queue, sid in self.withdraw():
+            text = errors.subscription_withdrawn(_text(subject), _text(queue) if queue else None, _text(sid))
+            self._violation(text)
+
+    def _limit(self) -> None:
+        limits, identity = self.account.limits, self.identity
+        if limits is not None and limits.max_payload >= 0:
+            self.max_payload = min(self.server.options.max_payload, limits.max_payload)
+        self.permissions = compile_permissions(identity.permissions if identity is not None else None)
 
     # What the compiled side tells.
 

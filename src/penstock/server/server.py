@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import penstock
 from penstock.broker.account import Account
 from penstock.broker.turn import Turn
 from penstock.errors import PenstockError
@@ -27,6 +27,7 @@ from penstock.server.monitor import Monitor
 from penstock.server.monitor.closed import ClosedConnection
 from penstock.server.options import JetStreamLimits, Options
 from penstock.server.system import System
+from penstock.version import VERSION as PENSTOCK_VERSION
 from penstock.wire.info import Info, make_info
 
 if TYPE_CHECKING:
@@ -34,8 +35,12 @@ if TYPE_CHECKING:
 
     from penstock.api.jetstream import JetStream
     from penstock.db.database import Database
+    from penstock.server.reload import Change
 
 LAME_DUCK_SLICE_S = 0.05
+TlsParts = tuple[
+    "ssl.SSLContext | None", "ssl.SSLContext | None", str
+]  # of clients, of WebSockets; the first one's end
 
 
 class StartError(PenstockError):
@@ -50,7 +55,7 @@ class Server:
         self.log = log or Log(options, None)
         self._database = database  # the caller's own, served as account $G
         self.id = nkeys.server_id()
-        self.name = options.server_name or self.id
+        self.name = options.server_name or f"penstock-{self.id[1:9].lower()}"
         self.start_ns = self.config_load_ns = time.time_ns()
         self.accounts: dict[str, Account] = {}
         self.system: Account | None = None
@@ -76,6 +81,8 @@ class Server:
         self._info: Info | None = None
         self._stopped: asyncio.Event | None = None
         self._lame_duck_task: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.reread: Callable[[], None] | None = None  # reads the configuration file again and comes back to `reload`
         self.monitor = Monitor(self)
         self.system_service = System(self)
 
@@ -127,6 +134,8 @@ class Server:
         own: dict[str, Any] = {"client_id": connection.cid, "client_ip": connection.ip}
         if connection.nonce and not changes.get("connect_info"):
             own["nonce"] = connection.nonce.decode()
+        if connection.tls is not None and connection.tls.is_first:
+            own["tls_required"] = True  # as the reference says where plain clients may come, too
         if connection.kind == "websocket":
             own |= {
                 "host": self.options.websocket.host,
@@ -151,14 +160,14 @@ class Server:
         """Open the store, listen; raises StartError, or an error of the store, with what is in the way."""
         self.loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
-        log_lines.starting(self.log, self.options, self.name, self.id, penstock.__version__)
+        log_lines.starting(self.log, self.options, self.name, self.id, PENSTOCK_VERSION)
         self.turn = Turn(self.loop, self.hub)
         try:
             self._make_accounts()
-            self._make_tls()
+            self.take_tls(self.make_tls(self.options))
             if self.options.jetstream.enabled or self._database is not None:
                 await self._start_jetstream()
-            self._make_info()
+            self.make_info()
             self.system_service.start()
             await self.monitor.start()
             await self._listen()
@@ -170,33 +179,37 @@ class Server:
 
     def _make_accounts(self) -> None:
         options = self.options
-        self._add_account(GLOBAL_ACCOUNT, None)
+        self.add_account(GLOBAL_ACCOUNT, None)
         for name, account in options.accounts.items():
-            self._add_account(name, account.limits)
+            self.add_account(name, account.limits)
         if not options.no_system_account:
             name = options.system_account or SYSTEM_ACCOUNT
             if name not in self.accounts:
-                self._add_account(name, None)
+                self.add_account(name, None)
             self.system = self.accounts[name]
 
-    def _add_account(self, name: str, limits: Any) -> Account:
+    def add_account(self, name: str, limits: Any) -> Account:
         account = self.accounts.get(name)
         if account is None:
             account = self.accounts[name] = Account(name, self.turn)
         account.limits = limits
         return account
 
-    def _make_tls(self) -> None:
-        options = self.options
-        if options.tls is None and options.websocket.tls is None:
-            return
+    def make_tls(self, options: Options) -> TlsParts:
+        """The contexts that `options` ask for; raises when a file is missing or wrong."""
+        tls, websocket = options.tls, options.websocket.tls
+        if tls is None and websocket is None:
+            return None, None, ""
         from penstock.server.tls import make_context, not_after
 
-        if options.tls is not None:
-            self.tls_context = make_context(options.tls)
-            self.tls_not_after = not_after(options.tls)
-        if options.websocket.tls is not None:
-            self.ws_tls_context = make_context(options.websocket.tls)
+        return (
+            make_context(tls) if tls is not None else None,
+            make_context(websocket) if websocket is not None else None,
+            not_after(tls) if tls is not None else "",
+        )
+
+    def take_tls(self, parts: TlsParts) -> None:
+        self.tls_context, self.ws_tls_context, self.tls_not_after = parts
 
     async def _start_jetstream(self) -> None:
         from penstock.api.jetstream import JetStream
@@ -204,12 +217,29 @@ class Server:
         log_lines.starting_jetstream(self.log)
         self.jetstream = JetStream(self.options.jetstream, self, self._database)
         await self.jetstream.start()
-        for account in self.accounts.values():
+        await self.share_jetstream()
+
+    async def share_jetstream(self) -> None:
+        """Every account has the JetStream that the options give it."""
+        if self.jetstream is None:
+            return
+        for account in list(self.accounts.values()):
             limits = self._jetstream_limits(account.name)
-            if limits is not None:
+            known = self.jetstream.accounts.get(account.name)
+            if limits is not None and known is None:
                 await self.jetstream.enable(account, limits)
+            elif limits is not None and known is not None:
+                known.limits = limits
+            elif known is not None:
+                await self.jetstream.disable(account)
             elif account is not self.system:
                 self.jetstream.refuse(account)
+
+    async def forget_account(self, account: Account) -> None:
+        """An account is gone from the configuration; what it stored stays in the store."""
+        if self.jetstream is not None:
+            await self.jetstream.disable(account)
+        self.hub.remove_sublist(account.sublist)
 
     def _jetstream_limits(self, name: str) -> JetStreamLimits | None:
         """An account's share; None: JetStream is off for it. Without any accounts configured, $G has all of it."""
@@ -222,14 +252,14 @@ class Server:
             return JetStreamLimits()
         return None
 
-    def _make_info(self) -> None:
+    def make_info(self) -> None:
         options = self.options
         tls = options.tls
         self._info = make_info(
             server_id=self.id,
             server_name=self.name,
             host=options.host,
-            port=max(options.port, 0),
+            port=self.port,
             max_payload=options.max_payload,
             auth_required=self.auth_required,
             tls_required=self.tls_required,
@@ -307,6 +337,31 @@ class Server:
     def stale_connection(self, connection: Connection) -> None:
         self.stale_connections += 1
         self.log.debug(f"{connection.label} - Stale Client Connection - Closing")
+
+    def keep(self, task: asyncio.Task[None]) -> None:
+        """Hold on to a task until it is done; what it could not do is told."""
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self.log.error(f"reload: {task.exception()}")
+
+    # Another configuration.
+
+    def reload(self, options: Options | None = None, changes: list[Change] | None = None) -> None:
+        """Take another configuration; without one, whoever runs us reads the file again."""
+        from penstock.server.reconfigure import reconfigure
+        from penstock.server.reload import NO_FILE, ReloadError
+
+        if options is not None:
+            reconfigure(self, options, changes or [])
+            self.config_load_ns = time.time_ns()
+        elif self.reread is not None:
+            self.reread()
+        else:
+            raise ReloadError(NO_FILE)
 
     # The end.
 

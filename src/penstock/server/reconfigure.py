@@ -1,0 +1,101 @@
+"""Reconfigure: a running server takes another configuration. What may change was decided before (reload.py).
+
+Accounts come and go, clients are judged again: who may no longer be here is closed, who may less loses the
+subscriptions that are too much. JetStream of accounts follows in the background: it opens and closes files.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.server.auth import GLOBAL_ACCOUNT, Authenticator, Claim, Identity
+from penstock.wire import errors
+
+if TYPE_CHECKING:
+    from penstock.server.connection import Connection
+    from penstock.server.options import Options
+    from penstock.server.reload import Change
+    from penstock.server.server import Server
+
+
+def reconfigure(server: Server, options: Options, changes: list[Change]) -> None:
+    """Make `options` those of the server. Raises before anything has changed, or not at all."""
+    tls = server.make_tls(options)
+    authenticator = Authenticator(options)
+    server.authenticator.close()
+    server.authenticator = authenticator
+    for name in ("port", "http_port", "https_port"):  # -1 was any: it stays what it became
+        if getattr(options, name) == -1:
+            setattr(options, name, getattr(server.options, name))
+    if options.websocket.port == -1:
+        options.websocket.port = server.options.websocket.port
+    server.options = options
+    server.take_tls(tls)
+    server.hub.no_stall = options.no_fast_producer_stall
+    gone = _change_accounts(server, options)
+    server.make_info()
+    for connection in list(server.connections.values()):
+        connection.max_control_line = options.max_control_line
+        connection.max_payload = options.max_payload
+        _judge_again(server, connection)
+    for name in gone:
+        _remove_account(server, name)
+    _close_too_many(server, options.max_connections)
+    if any(
+        change.name in ("accounts", "jetstream.enabled") or change.name.startswith("jetstream.max")
+        for change in changes
+    ):
+        server.keep(server.loop.create_task(server.share_jetstream()))
+
+
+def _change_accounts(server: Server, options: Options) -> list[str]:
+    """Make the new ones: the names of those that are to go."""
+    system = server.system.name if server.system is not None else ""
+    for name, account in options.accounts.items():
+        is_new = name not in server.accounts
+        found = server.add_account(name, account.limits)
+        if is_new:
+            server.system_service.account_added(found)
+    return [name for name in server.accounts if name not in (GLOBAL_ACCOUNT, system, *options.accounts)]
+
+
+def _remove_account(server: Server, name: str) -> None:
+    account = server.accounts.pop(name)
+    server.system_service.account_removed(account)
+    server.keep(server.loop.create_task(server.forget_account(account)))
+
+
+def _close_too_many(server: Server, limit: int) -> None:
+    """The newest go, down to what is allowed now."""
+    if limit > 0:
+        for connection in list(server.connections.values())[limit:]:
+            connection.send_error(errors.CONNECTIONS_EXCEEDED)
+            connection.close("Maximum Connections Exceeded")
+
+
+def _judge_again(server: Server, connection: Connection) -> None:
+    """Is this client still who it was?"""
+    if connection.account is None:
+        return
+    certificate = connection.tls.certificate if connection.tls is not None else None
+    found = server.authenticator.judge(
+        connection.credentials, connection.nonce, kind=connection.kind, certificate=certificate
+    )
+    if isinstance(found, Claim):
+        server.keep(server.loop.create_task(_confirm_again(server, connection, found)))
+    else:
+        _settle(server, connection, found)
+
+
+async def _confirm_again(server: Server, connection: Connection, claim: Claim) -> None:
+    found = await server.authenticator.confirm(claim)
+    if not connection.is_closed:
+        _settle(server, connection, found)
+
+
+def _settle(server: Server, connection: Connection, found: Identity | None) -> None:
+    if found is None or connection.account is not server.accounts.get(found.account):
+        connection.send_error(errors.AUTHORIZATION_VIOLATION)
+        connection.close("Authentication Failure")
+        return
+    connection.keep_identity(found)
