@@ -1,8 +1,9 @@
-"""The parity tests' servers and raw client (tests/parity) serve here, too."""
+"""The parity tests' servers and raw client (tests/parity) serve here; helpers of these tests are found beside them."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "parity"))
+HERE = os.path.dirname(__file__)
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "parity")]

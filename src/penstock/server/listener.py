@@ -9,6 +9,7 @@ from penstock.server.connection import Connection
 
 if TYPE_CHECKING:
     from penstock.server.server import Server
+    from penstock.server.tls_door import RateLimit
     from penstock.server.websocket_connection import WebsocketConnection
 
 BACKLOG = 4096
@@ -22,6 +23,7 @@ class Listener:
         self.kind = kind
         self._listening: asyncio.Server | None = None
         self._unready: set[WebsocketConnection] = set()  # whose handshake is not over
+        self._rate: RateLimit | None = None  # of TLS handshakes
         self._buffer: memoryview | None = None  # what WebSockets read into, one after the other
 
     async def start(self, host: str, port: int) -> int:
@@ -42,7 +44,15 @@ class Listener:
     def _new_connection(self) -> asyncio.BaseProtocol:
         cid = self.server.next_cid()
         if self.kind == "nats":
-            return cast("asyncio.BaseProtocol", Connection(self.server, cid))
+            connection = Connection(self.server, cid)
+            tls, context = self.server.options.tls, self.server.tls_context
+            if tls is None or context is None:
+                return cast("asyncio.BaseProtocol", connection)
+            from penstock.server.tls_door import RateLimit, TlsDoor
+
+            if self._rate is None or self._rate.limit != tls.connection_rate_limit:
+                self._rate = RateLimit(tls.connection_rate_limit)
+            return TlsDoor(connection, tls, context, self._rate)
         from penstock.server.websocket_connection import READ_SIZE, WebsocketConnection
 
         if self._buffer is None:

@@ -10,6 +10,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from penstock.server.connection import Connection
+from penstock.server.tls import is_pinned, peer_facts
+from penstock.server.tls_transport import TlsTransport
 from penstock.server.websocket import WebsocketCodec
 from penstock.server.websocket_handshake import Handshake, Refusal
 
@@ -43,24 +45,28 @@ class WebsocketConnection(Connection):
     # The beginning.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
-        peer = transport.get_extra_info("peername")
-        if isinstance(peer, tuple):
-            self.ip, self.port = peer[0], peer[1]
+        self.take(transport)
         self._unready.add(self)
         options, loop = self.server.options.websocket, self.server.loop
         if options.handshake_timeout > 0:
             self._handshake_timer = loop.call_later(options.handshake_timeout, self._too_late)
-        if self.server.ws_tls_context is not None:
-            self.transport.pause_reading()
-            self._task = loop.create_task(self._begin_tls())
+        context, tls = self.server.ws_tls_context, options.tls
+        if context is not None and tls is not None:
+            secure = TlsTransport(self.transport, context, self, done=self._begin, failed=self._refuse)
+            secure.start(tls.timeout)
 
-    async def _begin_tls(self) -> None:
-        from penstock.server.upgrade import handshake
-
+    def _begin(self, transport: TlsTransport) -> None:
         tls = self.server.options.websocket.tls
-        assert tls is not None
-        await handshake(self, tls, is_first=False)
+        self.tls = peer_facts(transport.tls)
+        if tls is not None and not is_pinned(tls, self.tls.certificate):
+            self._refuse("certificate not pinned", True)
+        else:
+            self.transport = transport
+
+    def _refuse(self, text: str, is_error: bool) -> None:
+        log = self.server.log
+        (log.error if is_error else log.debug)(f"{self.label} - TLS handshake error: {text}")
+        self.close("TLS Handshake Failure")
 
     def _too_late(self) -> None:
         self._handshake_timer = None
