@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from penstock.server.conf import ConfError
-from penstock.server.conf_options import BadConf, complete_options, load_options
+from penstock.server.conf_complete import complete_options
+from penstock.server.conf_options import BadConf, load_options
 from penstock.server.options import (
     AccountLimits,
     JetStreamLimits,

@@ -14,7 +14,7 @@ from typing import Any
 from penstock.cli.flags import Flag, FlagError, Kind, parse_flags
 from penstock.errors import PenstockError
 from penstock.server.log_lines import VERSION
-from penstock.server.options import Options, TlsOptions
+from penstock.server.options import DURABILITIES, Options, TlsOptions
 
 PROGRAM = "nats-server"  # texts begin with it: tools look for them
 OK, FAILED, MISTYPED = 0, 1, 2
@@ -163,16 +163,19 @@ class CommandLine:
 
     def options(self) -> tuple[Options, list[str]]:
         """The file's options with the flags over them, checked; and what the file should be warned about."""
-        from penstock.server.conf_options import blank_options, complete_options, load_options
+        from penstock.server.conf_complete import blank_options, complete_options
 
-        path = self.asked("config")
-        options, warnings = load_options(path) if path else (blank_options(), [])
+        options = blank_options()
+        warnings: list[str] = []
+        if self.asked("config"):
+            from penstock.server.conf_options import load_options
+
+            options, warnings = load_options(self.asked("config"))
         self._lay_over(options)
         return complete_options(options), warnings
 
     def _lay_over(self, options: Options) -> None:
-        from penstock.server.conf_jetstream import DURABILITIES
-        from penstock.server.conf_options import note_absent, note_idle
+        from penstock.server.conf_complete import note_absent, note_idle
 
         for name, value in self.given.items():
             if name.startswith("?"):
@@ -193,8 +196,6 @@ class CommandLine:
             note_idle(options, "prof_port")
 
     def _lay_tls_over(self, options: Options) -> None:
-        from penstock.server.conf_tls import why_unusable
-
         given = {name: self.asked(name) for name in ("tls", "tlsverify", "tlscert", "tlskey", "tlscacert")}
         if given["tls"] is False:
             options.tls = None
@@ -206,6 +207,8 @@ class CommandLine:
         if not given["tlskey"]:
             raise FlagError("TLS Server private key must be present and valid")
         options.tls = TlsOptions(given["tlscert"], given["tlskey"], given["tlscacert"] or "", bool(given["tlsverify"]))
+        from penstock.server.conf_tls import why_unusable
+
         why = why_unusable(options.tls)
         if why:
             raise FlagError(why)

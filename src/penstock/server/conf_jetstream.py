@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 from penstock.server.conf_tree import Node
 from penstock.server.conf_values import (
@@ -21,9 +21,8 @@ from penstock.server.conf_values import (
     size_of,
     text_of,
 )
-from penstock.server.options import Durability, JetStreamLimits, JetStreamOptions
+from penstock.server.options import DURABILITIES, JetStreamLimits, JetStreamOptions
 
-DURABILITIES = get_args(Durability)
 CONCURRENT_IO = (4, 8192)
 
 

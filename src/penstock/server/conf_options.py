@@ -1,8 +1,7 @@
 """load_options: a configuration file becomes Options. Names, defaults, checks and texts are the reference's.
 
-`load_options` reads the file; flags are laid over it; `complete_options` fills what depends on other options and
-checks what the reference checks at the start. Sections have their own modules: conf_auth, conf_accounts, conf_tls,
-conf_jetstream, conf_websocket, conf_absent.
+`load_options` reads the file; flags are laid over it; `conf_complete.complete_options` does the rest. Sections have
+their own modules: conf_auth, conf_accounts, conf_tls, conf_jetstream, conf_websocket, conf_absent.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from penstock.server.conf import ConfError, Node, digest_of, read_conf
 from penstock.server.conf_absent import absent_section
 from penstock.server.conf_accounts import read_accounts
 from penstock.server.conf_auth import Authorization, read_authorization
+from penstock.server.conf_complete import blank_options, note_absent, note_idle
 from penstock.server.conf_jetstream import read_jetstream
 from penstock.server.conf_tls import read_tls
 from penstock.server.conf_values import (
@@ -35,14 +35,11 @@ from penstock.server.conf_values import (
     text_of,
     texts_of,
 )
-from penstock.server.conf_websocket import read_websocket, why_websocket_is_wrong
+from penstock.server.conf_websocket import read_websocket
 from penstock.server.options import Options
-from penstock.server.passwords import is_bcrypt
 
 INT32_MAX = 2**31 - 1
-PORT_MAX = 65535
 LAME_DUCK_MIN = 30.0
-MAX_PAYLOAD_WARNED = 8 * 1024 * 1024
 REFUSED = {
     "operator operators roots root root_operators root_operator": "operator",
     "resolver account_resolver accounts_resolver": "resolver",
@@ -82,32 +79,6 @@ def load_options(path: str, environment: Mapping[str, str] | None = None) -> tup
     for name in findings.idle:
         note_idle(options, name)
     return options, findings.warnings
-
-
-def note_absent(options: Options, section: str) -> None:
-    """A feature was asked for that is not there yet: one warning names them all."""
-    _add_to_line(options.warnings, "Not supported yet, the server runs without: ", section)
-
-
-def note_idle(options: Options, key: str) -> None:
-    """A key was given that has no effect here."""
-    _add_to_line(options.warnings, "Accepted without effect: ", key)
-
-
-def _add_to_line(lines: list[str], start: str, name: str) -> None:
-    for index, line in enumerate(lines):
-        if line.startswith(start):
-            names = {*line.removeprefix(start).split(", "), name}
-            lines[index] = start + ", ".join(sorted(names))
-            return
-    lines.append(start + name)
-
-
-def blank_options() -> Options:
-    """Options before the file and the flags; what depends on others is open until `complete_options`."""
-    options = Options(host="", http_host="", auth_timeout=0.0)
-    options.websocket.host = ""
-    return options
 
 
 # -------------------------------------------------------------------------------------------------------- the top level
@@ -388,82 +359,6 @@ def _join_auth(options: Options, later: _Later, findings: Findings) -> None:
         findings.errors.append(f"{found.node.place}: Can not have a token and a users array")
     else:
         unique([("nkey", u.nkey) if u.nkey else ("user", u.username) for u in options.users], found.node)
-
-
-# ----------------------------------------------------------------------------------------------- when all has been said
-
-
-def complete_options(options: Options) -> Options:
-    """Fill what depends on other options and check what the reference checks at the start. ConfError says what."""
-    options.host = options.host or "0.0.0.0"
-    options.http_host = options.http_host or options.host
-    options.websocket.host = options.websocket.host or "0.0.0.0"
-    options.port = options.port or 4222
-    options.auth_timeout = options.auth_timeout or (options.tls.timeout + 1.0 if options.tls is not None else 2.0)
-    why = _why_invalid(options) or why_websocket_is_wrong(options)
-    if why:
-        raise ConfError(why)
-    if options.max_payload > MAX_PAYLOAD_WARNED:
-        text = "Maximum payloads over 8.00 MB are generally discouraged and could lead to poor performance"
-        options.warnings.append(text)
-    if _has_plain_passwords(options):
-        options.warnings.append("Plaintext passwords detected, use nkeys or bcrypt")
-    return options
-
-
-def _why_invalid(options: Options) -> str:
-    if options.lame_duck_grace_period >= options.lame_duck_duration:
-        return (
-            f"lame duck grace period ({_go(options.lame_duck_grace_period)}) should be strictly lower than "
-            f"lame duck duration ({_go(options.lame_duck_duration)})"
-        )
-    if options.max_payload > options.max_pending:
-        return f"max_payload ({options.max_payload}) cannot be higher than max_pending ({options.max_pending})"
-    if " " in options.server_name:
-        return "server name cannot contain spaces"
-    for name in (options.no_auth_user, options.websocket.no_auth_user if options.websocket.port else ""):
-        why = _why_no_such_user(options, name)
-        if why:
-            return why
-    domain = options.jetstream.domain
-    if any(char in domain for char in " \t\r\n\f") or "" in domain.split(".")[1:]:
-        return f'invalid domain name: derived "$JS.{domain}.API.>" is not a valid subject'
-    if any(char in domain for char in ".*>"):
-        return "invalid domain name: may not contain ., * or >"
-    if options.http_port and options.https_port:
-        ports = f"HTTP ({options.http_port}) and HTTPs ({options.https_port}) ports"
-        return f"Can't start monitoring: can't specify both {ports}"
-    if options.https_port and options.tls is None:
-        return "Can't start monitoring: TLS cert and key required for HTTPS"
-    for host, port in ((options.host, options.port), (options.websocket.host, options.websocket.port)):
-        if not -1 <= port <= PORT_MAX:
-            return f'Error listening on port: {host}:{port}, "listen tcp: address {port}: invalid port"'
-    for port in (options.http_port, options.https_port):
-        if not -1 <= port <= PORT_MAX:
-            return f"Can't start monitoring: can't listen to the monitor port: address {port}: invalid port"
-    named = options.system_account
-    if named and named != "$SYS" and named not in options.accounts:
-        return f"error resolving system account: account missing: {named}"
-    return ""
-
-
-def _why_no_such_user(options: Options, name: str) -> str:
-    if not name:
-        return ""
-    users = options.every_user()
-    if not users:
-        return f'no_auth_user: "{name}" present, but users/nkeys are not defined'
-    if any(name in (user.username, user.nkey) for user in users):
-        return ""
-    return f'no_auth_user: "{name}" not present as user or nkey in authorization block or account configuration'
-
-
-def _has_plain_passwords(options: Options) -> bool:
-    if options.password and not is_bcrypt(options.password):
-        return True
-    is_mapped = options.tls is not None and options.tls.verify_and_map
-    users = [user for user in options.every_user() if not user.nkey and (user.password or not is_mapped)]
-    return any(not is_bcrypt(user.password) for user in users)
 
 
 def _go(seconds: float) -> str:

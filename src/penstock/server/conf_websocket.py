@@ -16,13 +16,10 @@ from penstock.server.conf_values import (
     listen_of,
     map_of,
     parse_duration,
-    quote,
     text_of,
     texts_of,
 )
-from penstock.server.options import Options, WebsocketOptions
-
-_NOT_ALLOWED = ("host", "content-length", "connection", "upgrade", "nats-no-masking")
+from penstock.server.options import WebsocketOptions
 
 
 def read_websocket(node: Node, options: WebsocketOptions, findings: Findings) -> None:
@@ -100,45 +97,3 @@ def _read_authorization(node: Node, options: WebsocketOptions, findings: Finding
             }
         ),
     )
-
-
-def why_websocket_is_wrong(options: Options) -> str:
-    """What the reference would refuse at the start, in its words; nothing when all is well."""
-    websocket = options.websocket
-    if not websocket.port:
-        return ""
-    if websocket.tls is None and not websocket.no_tls:
-        return "websocket requires TLS configuration"
-    for origin in websocket.allowed_origins:
-        why = _why_no_origin(origin)
-        if why:
-            return why
-    if options.every_user():
-        for field in ("username", "token"):
-            if getattr(websocket, field):
-                return f"websocket authentication {field} not compatible with presence of users/nkeys"
-    if websocket.jwt_cookie:
-        return (
-            "trusted operators or trusted keys configuration is required for JWT authentication via cookie "
-            f"{quote(websocket.jwt_cookie)}"
-        )
-    for name in websocket.headers:
-        if name.lower() in _NOT_ALLOWED:
-            return f"websocket: invalid header {quote(name)} not allowed"
-        if name.lower().startswith("sec-websocket-"):
-            return f'websocket: invalid header {quote(name)}, "Sec-WebSocket-" prefix not allowed'
-    return ""
-
-
-def _why_no_origin(origin: str) -> str:
-    from urllib.parse import urlsplit
-
-    try:
-        url = urlsplit(origin)
-        url.port  # noqa: B018 - it raises for a port that is none
-    except ValueError as error:
-        return f"unable to parse allowed origin: {error}"
-    if url.scheme not in ("http", "https"):
-        text = "allowed origins must be absolute URLs with http or https scheme"
-        return f"unable to parse allowed origin {quote(origin)}: {text}"
-    return "" if url.hostname else f"unable to parse allowed origin {quote(origin)}: host is required"

@@ -1,14 +1,16 @@
-"""Options: everything a server can be told, under the reference's names. The configuration file and the flags both fill it.
+"""Options: everything a server can be told, under the reference's names. The configuration file and the flags fill it.
 
-Durations are seconds (float), sizes bytes, -1 or 0 as the reference means them. What is not set has the reference's default.
+Durations are seconds (float), sizes bytes, -1 or 0 as the reference means them. What is not set has the reference's
+default.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 Durability = Literal["disk", "os", "lazy"]
+DURABILITIES: tuple[str, ...] = get_args(Durability)
 
 
 @dataclass(slots=True)
