@@ -107,6 +107,10 @@ class JetStreamAccount:
             raise StreamNotFound
         return intake
 
+    def tell_soon(self, stream: str, action: str) -> None:
+        """Tell those who listen that a stream came or changed, once its request is answered."""
+        self.jetstream.loop.call_soon(self.jetstream.advisories.stream_action, self.account, stream, action)
+
     # Limits.
 
     @property

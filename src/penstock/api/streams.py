@@ -58,13 +58,17 @@ async def create(call: Call) -> Fields:
         account.check_counts(config)
         checked = _validated(account, config, pedantic)
         intake = account.streams.get(config.name)
+        is_new = intake is None
         if intake is None:
             account.check_create(checked)
             intake = await _create(account, config, pedantic)
         elif not same(intake.stream.config, checked):
             raise StreamNameInUse
     await intake.committed()
-    return await _locked(intake, lambda: {**info_fields(intake), "did_create": True})
+    fields = await _locked(intake, lambda: {**info_fields(intake), "did_create": True})
+    if is_new:
+        account.tell_soon(config.name, "create")
+    return fields
 
 
 async def _create(account: JetStreamAccount, config: StreamConfig, pedantic: bool) -> Intake:
@@ -75,7 +79,6 @@ async def _create(account: JetStreamAccount, config: StreamConfig, pedantic: boo
         raise StreamCreateFailed from error
     account.follow(config.name)
     _tell_of_compression(config)
-    account.jetstream.advisories.stream_action(account.account, config.name, "create")
     return account.stream(config.name)
 
 
@@ -95,9 +98,10 @@ async def update(call: Call) -> Fields:
             raise StreamUpdateFailed(str(error)) from error
         account.follow(config.name)
         _tell_of_compression(config)
-        account.jetstream.advisories.stream_action(account.account, config.name, "modify")
     await intake.committed()
-    return await _locked(intake, lambda: info_fields(intake, domain=account.jetstream.domain))
+    fields = await _locked(intake, lambda: info_fields(intake, domain=account.jetstream.domain))
+    account.tell_soon(config.name, "modify")
+    return fields
 
 
 def _validated(account: JetStreamAccount, config: StreamConfig, pedantic: bool) -> StreamConfig:
@@ -130,7 +134,7 @@ async def delete(call: Call) -> Fields:
             raise StreamDeleteFailed(str(error)) from error
         finally:
             account.follow(name)
-    account.jetstream.advisories.stream_action(account.account, name, "delete")
+    account.jetstream.advisories.stream_action(account.account, name, "delete")  # before the answer, unlike the others
     return {"success": True}
 
 

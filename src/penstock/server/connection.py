@@ -240,6 +240,7 @@ class Connection(Link):
             self.close("Protocol Violation")
             return
         self.connect = connect
+        self.rtt_ns = self.rtt_ns or time.time_ns() - self.start_ns  # a first guess, until a PONG tells
         self.is_verbose = connect.verbose
         self.is_pedantic = connect.pedantic
         self.has_echo = connect.echo

@@ -109,7 +109,7 @@ def _decode_stream(raw: bytes, struct: Struct) -> dict[str, Any]:
         try:
             value, end = _DECODER.raw_decode(text, at)
         except RecursionError:
-            raise InvalidJson("exceeded max depth") from None
+            raise InvalidJson(_why_not(raw, len(text[:at].encode("utf-8", "replace")), "exceeded max depth")) from None
         except ValueError:
             raise InvalidJson(_why_not(raw, len(text[:at].encode("utf-8", "replace")))) from None
         fields |= _Reading(is_strict=True).read(value, struct)
@@ -123,9 +123,11 @@ def _skip(text: str, at: int) -> int:
     return at
 
 
-def _why_not(raw: bytes, start: int) -> str:
+def _why_not(raw: bytes, start: int, otherwise: str = "unexpected EOF") -> str:
     fault = find_fault(raw, start)
-    if fault is None or not fault.why:
+    if fault is None:
+        return otherwise
+    if not fault.why:
         return "unexpected EOF"
     return f"{fault.why} at offset {fault.index + 1}"
 

@@ -7,6 +7,7 @@ import re
 
 from penstock.errors import quote
 
+DEPTH_MAX = 10_000
 _BLANK = b" \t\r\n"
 _PLAIN = re.compile(rb'[^"\\\x00-\x1f]*')
 _ESCAPE = re.compile(rb'\\(?:[bfnrt\\/"]|u[0-9a-fA-F]{4})')
@@ -69,16 +70,22 @@ def _first(text: bytes, at: int, stack: list[int]) -> int:
             inner = _skip(text, at + 1)
             if _char(text, inner) == ord("]"):
                 return inner + 1
-            stack.append(char)
+            _nest(stack, char, at)
             at = inner
         elif char == ord("{"):
             inner = _skip(text, at + 1)
             if _char(text, inner) == ord("}"):
                 return inner + 1
-            stack.append(char)
+            _nest(stack, char, at)
             at = _key(text, inner)
         else:
             return _scalar(text, at, char)
+
+
+def _nest(stack: list[int], char: int, at: int) -> None:
+    if len(stack) == DEPTH_MAX:
+        raise SyntaxFault(at, "exceeded max depth")
+    stack.append(char)
 
 
 def _member(text: bytes, at: int, stack: list[int]) -> int:
