@@ -171,6 +171,7 @@ class FakeServer:
         self.options = options
         self.log = log
         self.port, self.ws_port, self.http_port, self.https_port = 4222, 0, 8222, 0
+        self.reread: Callable[[], None] | None = None
         self.calls: list[Any] = []
         self.signals: list[int] = []
         self.fails: Exception | None = None
@@ -433,4 +434,20 @@ def test_a_full_pipe_on_standard_error_does_not_stop_the_server(serve: Callable[
                 other.sendall(b'CONNECT {"verbose":false,"name":"' + b"x" * 300 + b'"}\r\nPING\r\n')
         client.sendall(b"PING\r\n")
         assert reader.readline() == b"PONG\r\n"
+    assert one.end() == 0
+
+
+def test_a_changed_file_changes_the_running_server(serve: Callable[..., Served], tmp_path: Path) -> None:
+    conf = tmp_path / "s.conf"
+    conf.write_text("max_payload: 1000\n")
+    one = serve("-c", str(conf))
+    assert info(one.port)["max_payload"] == 1000
+    conf.write_text("max_payload: 2000\nauthorization { token: x }\n")
+    one.process.send_signal(signal.SIGHUP)
+    one.read_until("Reloaded server configuration")
+    assert (info(one.port)["max_payload"], info(one.port)["auth_required"]) == (2000, True)
+    conf.write_text("max_payload: oops\n")
+    one.process.send_signal(signal.SIGHUP)
+    one.read_until("Failed to reload server configuration: ")
+    assert info(one.port)["max_payload"] == 2000
     assert one.end() == 0

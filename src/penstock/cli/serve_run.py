@@ -92,6 +92,7 @@ class _Run:
         try:
             self.server = self.make(self.options, self.log)
             self.server.reread = self._reread
+            self.server.reread = self._reread
             if self.options.pid_file:
                 write_pid(self.options.pid_file)
             if await self._first_of(self.server.start()):
@@ -185,7 +186,7 @@ class _Run:
             self.log.error(f"Failed to reload server configuration: {error}")
 
     def _reread(self) -> None:
-        """Read the configuration file again and have the server take it; raises where that cannot be."""
+        """Read the configuration again and hand on what is new; an error says what stands against it."""
         if not self.options.config_file:
             raise ReloadError(NO_FILE)
         options, warnings = self.reread()
