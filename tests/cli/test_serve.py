@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -451,3 +452,17 @@ def test_a_changed_file_changes_the_running_server(serve: Callable[..., Served],
     one.read_until("Failed to reload server configuration: ")
     assert info(one.port)["max_payload"] == 2000
     assert one.end() == 0
+
+
+def test_a_server_without_standard_files_runs(tmp_path: Path) -> None:
+    """libuv aborts when a file of its own is one of the first three."""
+    command = [*SERVE, "--ports_file_dir", str(tmp_path)]
+    script = 'exec "$@" <&- >&- 2>&-'
+    process = subprocess.Popen(["/bin/sh", "-c", script, "sh", *command])
+    path = tmp_path / f"nats-server_{process.pid}.ports"
+    deadline = time.monotonic() + READY_SECONDS
+    while not path.exists() and time.monotonic() < deadline:  # it tells nobody but the file
+        time.sleep(0.02)
+    assert path.exists()
+    process.terminate()
+    assert process.wait(READY_SECONDS) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import pty
 import re
@@ -15,6 +16,7 @@ import pytest
 
 from penstock.server import log_lines
 from penstock.server.log import Log, open_log
+from penstock.server.log_bridge import bridge_logging, unbridge_logging
 from penstock.server.log_sink import FdSink, FileSink, LogError, SyslogSink
 from penstock.server.options import JetStreamOptions, Options, TlsOptions
 
@@ -266,3 +268,25 @@ def test_the_lines_that_tools_wait_for_are_the_reference_s(tmp_path: Path) -> No
         "[INF] Server Exiting..",
     ):
         assert wanted in told
+
+
+def test_what_python_s_logging_is_told_becomes_a_line(tmp_path: Path) -> None:
+    log = open_log(Options(log_file=str(tmp_path / "l"), logtime=False))
+    before = logging.getLogger().handlers[:]
+    bridge = bridge_logging(log)
+    try:
+        logging.getLogger("penstock.store").warning("%s is damaged", "000001.blk")
+        logging.getLogger("other").info("not wanted")
+        try:
+            raise KeyError("x")
+        except KeyError:
+            logging.getLogger("asyncio").exception("Exception in callback\nhandle: …")
+    finally:
+        unbridge_logging(bridge)
+        logging.getLogger().handlers[:] = before
+    log.close()
+    pid = os.getpid()
+    assert lines_of(tmp_path / "l") == [
+        f"[{pid}] [WRN] 000001.blk is damaged",
+        f"[{pid}] [ERR] Exception in callback: KeyError: 'x'",
+    ]

@@ -219,12 +219,12 @@ def main(args: Sequence[str], program: str = "penstock serve") -> int:
     try:
         line = CommandLine(args)
     except FlagError as error:
-        sys.stderr.write(f"{error}\nsee: {program} -h\n")
+        _complain(f"{error}\nsee: {program} -h")
         return MISTYPED
     try:
         return _obey(line, program)
     except PenstockError as error:
-        sys.stderr.write(f"{PROGRAM}: {error}\n")
+        _complain(f"{PROGRAM}: {error}")
         return FAILED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody reads: the interpreter must not complain at its end
@@ -254,7 +254,7 @@ def _obey(line: CommandLine, program: str) -> int:
         return _test(line.asked("config"))
     options, warnings = line.options()
     for warning in warnings:
-        sys.stderr.write(f"{warning}\n")
+        _complain(warning)
     from penstock.cli.serve_run import run
 
     return run(options, line.options, PROGRAM if program == PROGRAM else "penstock")
@@ -270,15 +270,21 @@ def _test(path: str | None) -> int:
     if warnings:
         raise BadConf([], warnings)
     for note in options.warnings:
-        sys.stderr.write(f"{PROGRAM}: {note}\n")
-    sys.stderr.write(f"{PROGRAM}: configuration file {path} is valid ({options.config_digest})\n")
+        _complain(f"{PROGRAM}: {note}")
+    _complain(f"{PROGRAM}: configuration file {path} is valid ({options.config_digest})")
     return OK
 
 
 def _show(text: str) -> int:
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    if sys.stdout is not None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
     return OK
+
+
+def _complain(text: str) -> None:
+    if sys.stderr is not None:  # there may be none: `2>&-`
+        sys.stderr.write(f"{text}\n")
 
 
 def _show_version(program: str) -> int:

@@ -12,6 +12,7 @@ from penstock.errors import PenstockError
 from penstock.server import log_lines
 from penstock.server.files import FileError, Listener, write_pid, write_ports
 from penstock.server.log import Log, LogError, open_log
+from penstock.server.log_bridge import bridge_logging, unbridge_logging
 from penstock.server.options import Options
 from penstock.server.reload import NO_FILE, Change, ReloadError, apply_to_log, compare_options
 from penstock.server.signals import NAMES, set_process_name
@@ -59,17 +60,29 @@ def run(
     """Run a server until it is told to stop; the exit code."""
     import uvloop
 
+    _fill_standard_files()
     try:
         log = open_log(options)
     except LogError as error:
         os.write(2, f"nats-server: {error}\n".encode("utf-8", "replace"))
         return FAILED
     set_process_name(name)
+    bridge = bridge_logging(log)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_Run(options, reread, log, make).run())
     finally:
+        unbridge_logging(bridge)
         log.close()
+
+
+def _fill_standard_files() -> None:
+    """Where one of the three is closed, the next file opened would get its number, and everything written to it."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # it takes the lowest free number: this one
 
 
 class _Run:
