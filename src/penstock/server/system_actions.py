@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -88,9 +87,7 @@ class SystemActions:
 
     async def reload(self, options: object) -> None:
         try:
-            done = self._server.reload()
-            if inspect.isawaitable(done):
-                await done
+            self._server.reload()
         except (PenstockError, OSError, ValueError) as error:
             raise RequestError(str(error)) from None
 

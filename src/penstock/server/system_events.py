@@ -129,7 +129,7 @@ class StatsMessage(Page, kw_only=True):
 
 def server_info(server: Server, seq: int) -> ServerInfo:
     options = server.options
-    has_jetstream = server.jetstream is not None
+    has_jetstream = server.jetstream is not None or options.jetstream.enabled  # also while it stops
     return ServerInfo(
         name=server.name,
         host=options.host,

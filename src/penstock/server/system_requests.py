@@ -112,15 +112,26 @@ class SystemRequests:
             return
         self._queue.append((request, answer))
         if self._task is None:
-            self._task = self._server.loop.create_task(self._work())
+            self._begin()
+
+    def _begin(self) -> None:
+        self._task = self._server.loop.create_task(self._work())
+        self._task.add_done_callback(self._worked)
 
     async def _work(self) -> None:
+        self._is_answering = True
         while self._queue:
             request, answer = self._queue.popleft()
-            self._is_answering = True
             await answer(request)
-            self._is_answering = False
+
+    def _worked(self, task: asyncio.Task[None]) -> None:
+        """The queue is empty, or an answer failed: that is told, and the others are answered."""
+        self._is_answering = False
         self._task = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._server.log.error(f"A request of the system account could not be answered: {error!r}")
+            if self._queue:
+                self._begin()
 
     # How it is answered.
 

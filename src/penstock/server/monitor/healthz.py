@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from penstock.errors import quote
 from penstock.server.monitor.page import Page
 
 if TYPE_CHECKING:
+    from penstock.api.jetstream import JetStream
     from penstock.server.monitor.query import Query
     from penstock.server.server import Server
 
@@ -53,65 +55,78 @@ class Healthz(Page, kw_only=True):
     errors: list[HealthError] = []
 
 
+Trouble = tuple[int, str, list[HealthError]]  # HTTP's code, the status, what is wrong
+
+
 def make_healthz(server: Server, options: HealthzOptions) -> Healthz:
     trouble = _trouble(server, options)
     if trouble is None:
         return Healthz(status="ok", status_code=200)
-    code, status, error = trouble
+    code, status, errors = trouble
     if options.details:
-        return Healthz(status="error", status_code=code, errors=[error])
-    return Healthz(status=status, status_code=code, error=error.error)
+        return Healthz(status="error", status_code=code, errors=errors)
+    return Healthz(status=status, status_code=code, error=errors[0].error)
 
 
-def _trouble(server: Server, options: HealthzOptions) -> tuple[int, str, HealthError] | None:
-    """The first thing that is wrong: HTTP's code for it, the status it gives, and the error."""
+def _trouble(server: Server, options: HealthzOptions) -> Trouble | None:
     if options.stream and not options.account:
-        return 400, "error", _bad_request("account", "stream")
+        return 400, "error", [_bad_request("account", "stream")]
     if options.consumer and not options.stream:
-        return 400, "error", _bad_request("stream", "consumer")
+        return 400, "error", [_bad_request("stream", "consumer")]
     if not server.is_ready:
         text = "failed to be ready for connections after 1ms: server"
-        return 500, "error", HealthError(type="CONNECTION", error=text)
+        return 500, "error", [HealthError(type="CONNECTION", error=text)]
     if options.js_server_only or not server.options.jetstream.enabled:
         return None
     if server.jetstream is None:
         text = "JetStream not enabled"
-        return 503, "unavailable", HealthError(type="JETSTREAM", error=text)
+        return 503, "unavailable", [HealthError(type="JETSTREAM", error=text)]
     if options.js_enabled or options.js_enabled_only:
         return None
-    return _asset_trouble(server, options)
+    if broken := list(_broken_streams(server.jetstream, options)):
+        return 503, "unavailable", broken
+    missing = _missing(server.jetstream, options) if options.account else None
+    return (404, "unavailable", [missing]) if missing is not None else None
 
 
-def _asset_trouble(server: Server, options: HealthzOptions) -> tuple[int, str, HealthError] | None:
-    assert server.jetstream is not None
-    for name, account in server.jetstream.accounts.items():
+def _broken_streams(jetstream: JetStream, options: HealthzOptions) -> Iterator[HealthError]:
+    """Streams that could not be opened, and such as cannot write just now."""
+    for name, account in jetstream.accounts.items():
         if options.account not in ("", name):
             continue
-        for stream, reason in account.failed.items():
+        for stream in account.failed:
             if options.stream in ("", stream):
-                text = f"JetStream stream '{name} > {stream}' could not be recovered: {reason}"
-                return 503, "unavailable", HealthError(type="STREAM", account=name, stream=stream, error=text)
-    if not options.account:
-        return None
-    where = {"account": options.account}
+                yield _stream_error(name, stream, "could not be recovered")
+        for stream, intake in account.streams.items():
+            if options.stream in ("", stream) and (failure := intake.stream.store.core.log.failure()) is not None:
+                _, what, path = failure
+                yield _stream_error(name, stream, f"write error: {what} {path}".rstrip())
+
+
+def _stream_error(account: str, stream: str, what: str) -> HealthError:
+    text = f"JetStream stream '{account} > {stream}' {what}"
+    return HealthError(type="STREAM", account=account, stream=stream, error=text)
+
+
+def _missing(jetstream: JetStream, options: HealthzOptions) -> HealthError | None:
+    """What was asked for by name and is not there."""
+    found = jetstream.accounts.get(options.account)
     # An account has a place on the disk, which is what the reference looks for, from its first stream on.
-    found = server.jetstream.accounts.get(options.account)
     if found is None or not found.streams:
         text = f"JetStream account {quote(options.account)} not found"
-        return 404, "unavailable", HealthError(type="ACCOUNT", error=text, **where)
-    if not options.stream:
-        return None
-    where["stream"] = options.stream
-    if options.stream not in found.streams:
+        return HealthError(type="ACCOUNT", account=options.account, error=text)
+    if options.stream and options.stream not in found.streams:
         text = f"JetStream stream {quote(options.stream)} not found on account {quote(options.account)}"
-        return 404, "unavailable", HealthError(type="STREAM", error=text, **where)
+        return HealthError(type="STREAM", account=options.account, stream=options.stream, error=text)
     if not options.consumer:
         return None
     text = (
         f"JetStream consumer {quote(options.consumer)} not found for stream {quote(options.stream)} "
         f"on account {quote(options.account)}"
     )
-    return 404, "unavailable", HealthError(type="CONSUMER", consumer=options.consumer, error=text, **where)
+    return HealthError(
+        type="CONSUMER", account=options.account, stream=options.stream, consumer=options.consumer, error=text
+    )
 
 
 def _bad_request(missing: str, checked: str) -> HealthError:

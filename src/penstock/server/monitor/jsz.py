@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.api.stream_info import config_fields, state_fields
+from penstock.api.stream_info import info_fields
 from penstock.errors import quote
 from penstock.server.monitor.js_facts import (
     NO_CONFIG,
@@ -23,7 +23,7 @@ from penstock.server.monitor.page import NoAnswer, Page, RequestError, breathe, 
 from penstock.wire import go_json
 
 if TYPE_CHECKING:
-    from penstock.db.stream import Stream
+    from penstock.broker.intake import Intake
     from penstock.server.monitor.query import Query
     from penstock.server.server import Server
 
@@ -62,14 +62,10 @@ class JszOptions:
         )
 
 
-class ClusterInfo(Page, kw_only=True):
-    leader: str = ""
-
-
 class StreamDetail(Page, kw_only=True):
     name: str
     created: str
-    cluster: ClusterInfo | None = None
+    cluster: dict[str, str]
     config: dict[str, Any] = {}
     state: dict[str, Any]
 
@@ -187,21 +183,20 @@ async def _account_detail(server: Server, name: str, with_streams: bool, options
     )
     if with_streams:
         for at, intake in enumerate(list(account.streams.values()), 1):
-            detail.stream_detail.append(msgspec.Raw(go_json.encode(_stream_detail(server, intake.stream, options))))
+            detail.stream_detail.append(msgspec.Raw(go_json.encode(_stream_detail(server, intake, options))))
             if at % STREAM_SLICE == 0:
                 await breathe()
     return detail
 
 
-def _stream_detail(server: Server, stream: Stream, options: JszOptions) -> StreamDetail:
+def _stream_detail(server: Server, intake: Intake, options: JszOptions) -> StreamDetail:
     """What the stream holds, appended and not yet synced included: nothing is waited for."""
-    config = stream.config
-    with stream._lock:
-        state = stream.store.fast_state()
+    with intake.stream._lock:
+        fields = info_fields(intake, leader=server.name, has_versions=False)
     return StreamDetail(
-        name=stream.name,
-        created=go_json.time_text(stream.identity.created_ns),
-        cluster=ClusterInfo(leader=server.name),
-        config=config_fields(config, has_versions=False) if options.config else {},
-        state=state_fields(state, has_details=False, is_file=config.storage == "file"),
+        name=intake.name,
+        created=fields["created"],
+        cluster=fields["cluster"],
+        config=fields["config"] if options.config else {},
+        state=fields["state"],
     )
