@@ -43,7 +43,7 @@ class JetStreamAccount:
         self.jetstream = jetstream
         self.account = account
         self.database = database
-        self.limits = limits
+        self._limits = limits
         self.streams: dict[str, Intake] = {}
         self.direct: dict[bytes, Direct] = {}  # streams that answer direct gets, by name
         self.failed: dict[str, str] = {}  # streams that could not be opened, and why
@@ -112,6 +112,15 @@ class JetStreamAccount:
         self.jetstream.loop.call_soon(self.jetstream.advisories.stream_action, self.account, stream, action)
 
     # Limits.
+
+    @property
+    def limits(self) -> JetStreamLimits:
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: JetStreamLimits) -> None:
+        self._limits = limits
+        self.guard_all()
 
     @property
     def usage(self) -> Usage:

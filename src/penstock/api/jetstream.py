@@ -75,7 +75,7 @@ class JetStream:
         )
         self.is_closed = False
         self.is_scarce = False
-        self._services: dict[str, list[Service]] = {}
+        self._services: dict[Account, list[Service]] = {}
         self._watch: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
@@ -109,7 +109,7 @@ class JetStream:
         self._serve(account)
 
     async def disable(self, account: Account) -> None:
-        """Take JetStream from an account; what it stored stays in the store."""
+        """Take JetStream from an account; what it stored stays in the store, and its requests are answered so."""
         found = self.accounts.pop(account.name, None)
         if found is not None:
             await found.drain()
@@ -122,9 +122,9 @@ class JetStream:
         return Database(self.store_dir, durability=self.options.durability, account=name, root=root)
 
     def _serve(self, account: Account) -> None:
-        if account.name in self._services:
+        if account in self._services:
             return
-        services = self._services[account.name] = [account.serve("$JS.API.>", self._request)]
+        services = self._services[account] = [account.serve("$JS.API.>", self._request)]
         if self.domain:
             services.append(account.serve(f"$JS.{self.domain}.API.>", self._domain_request))
 

@@ -251,6 +251,42 @@ cdef class Query:
         """subject -> number of live messages, in order of subject."""
         return {name: total for name, total, _ in self._subjects(filters, False)}
 
+    def live_numbers(self, filters):
+        """The numbers of the matching subjects that have messages, in order of subject, as an array for `totals_of`.
+
+        The GIL is let go meanwhile: the caller's lock keeps the index as it is.
+        """
+        cdef Index index = self.core.index
+        cdef Filters wanted = Filters(filters)
+        cdef Py_ssize_t count, n, kept = 0
+        cdef uint32_t* numbers = <uint32_t*>malloc((index.tree.count + 1) * 4)
+        if numbers == NULL:
+            raise MemoryError
+        try:
+            with nogil:
+                count = index.tree.match(wanted, numbers, index.tree.count)
+                for n in range(count):
+                    if index.stats[numbers[n]].total:
+                        numbers[kept] = numbers[n]
+                        kept += 1
+            return (<const char*>numbers)[:kept * 4]
+        finally:
+            free(numbers)
+
+    def totals_of(self, bytes numbers not None, Py_ssize_t start, Py_ssize_t stop):
+        """subject -> number of live messages, of numbers[start:stop]; those that went meanwhile are left out."""
+        cdef Index index = self.core.index
+        cdef const uint32_t* found = <const uint32_t*>PyBytes_AS_STRING(numbers)
+        cdef Py_ssize_t n
+        cdef uint32_t size
+        cdef const uint8_t* name
+        totals = {}
+        for n in range(max(start, 0), min(stop, PyBytes_GET_SIZE(numbers) // 4)):
+            if found[n] < index.tree.number_stop and index.stats[found[n]].total:
+                name = index.tree.name(found[n], &size)
+                totals[(<const char*>name)[:size].decode("utf-8", "backslashreplace")] = index.stats[found[n]].total
+        return totals
+
     def subjects_state(self, filters):
         """subject -> (messages, first, last), in order of subject."""
         return {name: (total, self.core.index.first_of(number), self.core.index.last_of(number))
