@@ -217,6 +217,10 @@ class Server:
         log_lines.starting_jetstream(self.log)
         self.jetstream = JetStream(self.options.jetstream, self, self._database)
         await self.jetstream.start()
+        found = self.jetstream
+        if found.is_temporary:
+            log_lines.temporary_store(self.log, found.store_dir)
+        log_lines.jetstream(self.log, self.options, found.store_dir, found.limits.max_memory, found.limits.max_storage)
         await self.share_jetstream()
 
     async def share_jetstream(self) -> None:
