@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+from different import DIFFERENT
 from script import GivenUp, Script
 
 from harness import Servers
@@ -114,6 +116,17 @@ def as_lines(transcript: Transcript) -> list[str]:
             text = json.dumps(frame, ensure_ascii=False)
             lines.extend(f"    {part}" for part in text.replace(', "', ',\n "').split("\n"))
     return lines
+
+
+def params(group: str) -> list[Any]:
+    """The cases of a group for pytest; those in which we differ on purpose must differ."""
+    reasons = DIFFERENT.get(group, {})
+    return [
+        pytest.param(case, id=case.name, marks=[pytest.mark.xfail(reason=reasons[case.name], strict=True)])
+        if case.name in reasons
+        else pytest.param(case, id=case.name)
+        for case in cases_of(group)
+    ]
 
 
 def assert_as_recorded(case: Case, servers: Servers) -> None:

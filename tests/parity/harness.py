@@ -44,7 +44,7 @@ def command(kind: Kind) -> list[str]:
 
 
 class ServerProcess:
-    """One server that runs `config`; `$DIR` in it is its temporary directory.
+    """One server that runs `config`; `$DIR` in it is a directory of its own.
 
     Always true once entered: `port` takes clients. `log` is what it has said so far.
     """
@@ -65,9 +65,9 @@ class ServerProcess:
     def __enter__(self) -> ServerProcess:
         self.directory = tempfile.mkdtemp(prefix="penstock-parity-")
         path = Path(self.directory) / "server.conf"
-        path.write_text(self.config.replace("$DIR", self.directory))
+        path.write_text(self.config.replace("$DIR", f"{self.directory}/store"))
         arguments = ["-c", str(path)] if self.config else []
-        more = [a.replace("$DIR", self.directory) for a in self.arguments]
+        more = [a.replace("$DIR", f"{self.directory}/store") for a in self.arguments]
         self._process = subprocess.Popen(
             [*command(self.kind), *arguments, *more],
             stdin=subprocess.DEVNULL,
@@ -147,6 +147,7 @@ class Servers:
     def __init__(self, kind: Kind) -> None:
         self.kind: Kind = kind
         self._running: dict[str, ServerProcess] = {}
+        self._failed: dict[str, str] = {}
         self._accounts_used: dict[str, int] = {}
         self._stack = contextlib.ExitStack()
 
@@ -158,8 +159,14 @@ class Servers:
 
     def shared(self, config: str) -> ServerProcess:
         """The server with this configuration."""
+        if config in self._failed:
+            raise RuntimeError(self._failed[config])
         if config not in self._running:
-            self._running[config] = self._stack.enter_context(ServerProcess(self.kind, config))
+            try:
+                self._running[config] = self._stack.enter_context(ServerProcess(self.kind, config))
+            except RuntimeError as e:
+                self._failed[config] = str(e)
+                raise
         return self._running[config]
 
     def with_account(self, options: str) -> tuple[ServerProcess, str]:
@@ -169,8 +176,9 @@ class Servers:
         if used == ACCOUNTS:
             self._running.pop(config).stop()
             used = 0
+        server = self.shared(config)
         self._accounts_used[config] = used + 1
-        return self.shared(config), account_name(used)
+        return server, account_name(used)
 
     def alone(self, config: str, arguments: list[str] | None = None) -> ServerProcess:
         """A server for one case; the caller enters it."""

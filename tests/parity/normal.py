@@ -23,6 +23,7 @@ NUID = re.compile(r"^[0-9A-Za-z]{22}$")
 # By key, whatever the value: what belongs to a process, a connection or a moment.
 BY_KEY = {"rtt", "client_id", "cid", "port", "nonce", "go", "git_commit", "active", "uptime", "idle"}
 OURS = {"product"}  # fields that only we have
+THEIRS = {"git_commit", "xkey"}  # of INFO: the other server's build, and its key for auth callouts
 
 
 def without_times(text: str) -> str:
@@ -58,6 +59,8 @@ class Normal:
 
     def value(self, value: Any, key: str = "") -> Any:
         if isinstance(value, dict):
+            if "flags" in value and "seq" in value:  # a server's own introduction counts what it has sent
+                value = value | {"seq": "<seq>"}
             return {self.text(k): self.value(v, k) for k, v in value.items() if k not in OURS}
         if isinstance(value, list):
             return [self.value(item) for item in value]
@@ -99,7 +102,8 @@ class Normal:
             text = frame.text
             if frame.verb == "INFO":
                 assert text.endswith(b"} "), text
-                return {"frame": "INFO", "json": self.value(json.loads(text))}
+                info = {key: value for key, value in json.loads(text).items() if key not in THEIRS}
+                return {"frame": "INFO", "json": self.value(info)}
             return {"frame": frame.verb, **({"text": self.text(text)} if text else {})}
         kept: dict[str, Any] = {"frame": frame.verb, "subject": self.text(frame.subject), "sid": frame.sid.decode()}
         if frame.reply is not None:

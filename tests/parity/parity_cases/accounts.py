@@ -160,11 +160,16 @@ def server_limits(s: Script) -> None:
     make(c, "B", max_bytes=501)
     make(c, "M", max_bytes=1001, storage="memory")
     make(c, "N", storage="memory")
-    for _ in range(3):
+    for _ in range(5):
         c.request("N.a", "x" * 400)
+    c.api("STREAM.PURGE.N")
+    c.request("N.a", "x" * 400)
     make(c, "C")
-    for _ in range(4):
+    for _ in range(6):
         c.request("C.a", "x" * 600)
+    c.api("INFO")
+    c.api("STREAM.PURGE.C")
+    c.request("C.a", "x" * 600)
 
 
 WINDOW = BASE + 'jetstream { store_dir: "$DIR", limits { duplicate_window: "1m", max_ack_pending: 10 } }\n'

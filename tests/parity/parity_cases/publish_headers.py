@@ -48,9 +48,6 @@ def everything(c: Connection, name: str = "T") -> None:
         c.api(f"STREAM.MSG.GET.{name}", {"seq": seq})
 
 
-for title, question in PUBLISH:
-    add(GROUP, title, publishing(question))
-
 TTL = stream(allow_msg_ttl=True)
 MARKED = stream(subject_delete_marker_ttl=5 * NS)
 
@@ -161,8 +158,11 @@ MORE: list[tuple[str, dict[str, Any], list[dict[str, Any]]]] = [
         ],
     ),
     ("no window", stream(duplicate_window=0), [pub("Nats-Msg-Id: 1"), pub("Nats-Msg-Id: 1")]),
-    ("a trace header is just a header", stream(), [pub("Nats-Trace-Dest: trace.here")]),
 ]
+OWN = {title for title, _, _ in MORE}
+for title, question in PUBLISH:
+    if title not in OWN:
+        add(GROUP, title, publishing(question))
 for title, config, steps in MORE:
     add(GROUP, title, publishing({"config": config, "steps": steps}))
 
@@ -240,4 +240,30 @@ def odd_subject(s: Script) -> None:
     c.api("STREAM.CREATE.T", stream(), is_kept=False)
     for subject in ("t.*", "t.>", "t..a", "t.a.", "t.a*b", "t.é"):
         c.request(subject, subject)
+    everything(c)
+
+
+FAST = [
+    "fast.B1.10.ok.1.0.$FI",
+    "fast.B1.10.fail.1.2.$FI",
+    "fast.B1.10.ok.1.4.$FI",
+    "fast.B1.10.what.1.0.$FI",
+    "fast.B1.x.ok.1.0.$FI",
+    "fast.B1.10.ok.x.0.$FI",
+    "fast.B1.10.ok.1.9.$FI",
+    "fast.B1.$FI",
+    "fast.$FI",
+    "fast.B1.10.ok.1.0.$FI.more",
+    "fast.B1.10.ok.1.0.FI",
+]
+
+
+@case(GROUP, "replies of fast batches, without fast batches")
+def fast_batches(s: Script) -> None:
+    c = s.connect()
+    c.api("STREAM.CREATE.T", stream(), is_kept=False)
+    c.sub("fast.>", "fast")
+    for reply in FAST:
+        c.pub("t.a", "x", reply)
+        c.read(1, f"a publish with the reply {reply}")
     everything(c)

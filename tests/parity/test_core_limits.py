@@ -1,0 +1,16 @@
+"""INFO and the limits of a server.
+
+The cases: parity_cases/core_limits.py; the real server\'s answers: recorded/core_limits.json.
+"""
+
+from __future__ import annotations
+
+import pytest
+from catalog import Case, assert_as_recorded, params
+
+from harness import Servers
+
+
+@pytest.mark.parametrize("case", params("core_limits"))
+def test_our_answers_are_the_real_servers(case: Case, ours: Servers) -> None:
+    assert_as_recorded(case, ours)

@@ -1,0 +1,16 @@
+"""DIRECT.GET.
+
+The cases: parity_cases/direct_get.py; the real server\'s answers: recorded/direct_get.json.
+"""
+
+from __future__ import annotations
+
+import pytest
+from catalog import Case, assert_as_recorded, params
+
+from harness import Servers
+
+
+@pytest.mark.parametrize("case", params("direct_get"))
+def test_our_answers_are_the_real_servers(case: Case, ours: Servers) -> None:
+    assert_as_recorded(case, ours)

@@ -1,0 +1,16 @@
+"""STREAM.INFO, NAMES, LIST, DELETE.
+
+The cases: parity_cases/stream_info.py; the real server\'s answers: recorded/stream_info.json.
+"""
+
+from __future__ import annotations
+
+import pytest
+from catalog import Case, assert_as_recorded, params
+
+from harness import Servers
+
+
+@pytest.mark.parametrize("case", params("stream_info"))
+def test_our_answers_are_the_real_servers(case: Case, ours: Servers) -> None:
+    assert_as_recorded(case, ours)
