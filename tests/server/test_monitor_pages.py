@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import re
 import ssl
@@ -81,6 +82,14 @@ class Client:
     async def close(self) -> None:
         self.writer.close()
         await self.writer.wait_closed()
+
+
+async def create_stream(client: Client, name: str, subject: str) -> None:
+    config = json.dumps({"name": name, "subjects": [subject]})
+    request = f"PUB $JS.API.STREAM.CREATE.{name} _INBOX.1 {len(config)}\r\n{config}\r\n"
+    client.writer.write(b"SUB _INBOX.> 1\r\n" + request.encode())
+    await client.reader.readuntil(b"stream_create_response")
+    await client.say(b"UNSUB 1\r\n")
 
 
 def add_connections(server: Server, count: int) -> None:
@@ -187,11 +196,7 @@ def test_metrics_are_prometheus_text_with_the_figures_of_the_server(tmp_path: Pa
         jetstream = JetStreamOptions(enabled=True, store_dir=str(tmp_path))
         async with running(http_port=-1, server_name='a "b" \\c', jetstream=jetstream) as server:
             client = await Client.connect(server.port, "one")
-            config = b'{"name":"ORDERS","subjects":["orders.>"]}'
-            await client.say(
-                b"SUB _INBOX.> 1\r\nPUB $JS.API.STREAM.CREATE.ORDERS _INBOX.1 %d\r\n" % len(config) + config + b"\r\n"
-            )
-            await client.reader.readuntil(b"stream_create_response")
+            await create_stream(client, "ORDERS", "orders.>")
             for n in range(3):
                 await client.say(b"PUB orders.%d 2\r\nhi\r\n" % n)
             head, body = await fetch(server.http_port, "/metrics")
@@ -199,7 +204,7 @@ def test_metrics_are_prometheus_text_with_the_figures_of_the_server(tmp_path: Pa
             families = parse(body.decode())
             only: tuple[tuple[str, str], ...] = ()
             assert families["penstock_connections"] == ("gauge", {only: 1.0})
-            assert families["penstock_connections_total"] == ("counter", {only: 1.0})
+            assert families["penstock_connections_opened_total"] == ("counter", {only: 1.0})
             assert families["penstock_in_msgs_total"] == ("counter", {only: 4.0})
             ((info, one),) = families["penstock_info"][1].items()
             assert one == 1.0
@@ -211,6 +216,33 @@ def test_metrics_are_prometheus_text_with_the_figures_of_the_server(tmp_path: Pa
             assert families["penstock_account_connections"][1][(("account", "$G"),)] == 1.0
             assert families["process_resident_memory_bytes"][1][only] > 1_000_000
             assert families["process_cpu_seconds_total"][1][only] > 0
+            await client.close()
+
+    asyncio.run(play())
+
+
+def test_health_says_which_streams_cannot_be_used(tmp_path: Path) -> None:
+    async def play() -> None:
+        jetstream = JetStreamOptions(enabled=True, store_dir=str(tmp_path))
+        async with running(http_port=-1, jetstream=jetstream) as server:
+            client = await Client.connect(server.port)
+            await create_stream(client, "S", "s")
+            assert await page(server, "/healthz") == {"status": "ok"}
+            assert server.jetstream is not None
+            account = server.jetstream.accounts["$G"]
+            account.failed["LOST"] = "a checksum differs"
+            log = account.streams["S"].stream.store.core.log
+            log.hold(errno.ENOSPC, "/disk/000001.blk")
+            head, _ = await fetch(server.http_port, "/healthz")
+            assert head.startswith(b"HTTP/1.1 503 Service Unavailable")
+            lost = "JetStream stream '$G > LOST' could not be recovered"
+            full = "JetStream stream '$G > S' write error: truncate /disk/000001.blk: No space left on device"
+            assert await page(server, "/healthz") == {"status": "unavailable", "error": lost}
+            found = await page(server, "/healthz?details=1")
+            assert [one["error"] for one in found["errors"]] == [lost, full]
+            assert (await page(server, "/healthz?account=$G&stream=S"))["error"] == full
+            assert await page(server, "/healthz?js-enabled-only=1") == {"status": "ok"}
+            log.clear_failure()
             await client.close()
 
     asyncio.run(play())

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from penstock import __version__
 from penstock.server.monitor.page import breathe
 from penstock.server.monitor.process import cpu_seconds, open_files, resident_bytes, virtual_bytes
 from penstock.server.monitor.varz import subscription_count
@@ -68,10 +69,10 @@ def _add_process(families: Families, server: Server, files: int) -> None:
 
 def _add_server(families: Families, server: Server) -> None:
     hub = server.hub
-    info = {"server_id": server.id, "server_name": server.name, "version": VERSION}
+    info = {"server_id": server.id, "server_name": server.name, "version": __version__, "nats_version": VERSION}
     families.add("penstock_info", "gauge", "Which server this is; always 1.", [(info, 1)])
     families.gauge("penstock_connections", "Open client connections.", len(server.connections))
-    families.counter("penstock_connections_total", "Client connections since the start.", server.total_connections)
+    families.counter("penstock_connections_opened_total", "Client connections ever.", server.total_connections)
     families.gauge("penstock_connections_max", "Client connections at most.", server.options.max_connections)
     families.gauge("penstock_subscriptions", "Subscriptions of all accounts.", subscription_count(server))
     families.counter("penstock_in_msgs_total", "Messages that clients published.", hub.in_msgs)

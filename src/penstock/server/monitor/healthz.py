@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -99,8 +100,8 @@ def _broken_streams(jetstream: JetStream, options: HealthzOptions) -> Iterator[H
                 yield _stream_error(name, stream, "could not be recovered")
         for stream, intake in account.streams.items():
             if options.stream in ("", stream) and (failure := intake.stream.store.core.log.failure()) is not None:
-                _, what, path = failure
-                yield _stream_error(name, stream, f"write error: {what} {path}".rstrip())
+                code, operation, path = failure
+                yield _stream_error(name, stream, f"write error: {operation} {path}: {os.strerror(abs(code))}")
 
 
 def _stream_error(account: str, stream: str, what: str) -> HealthError:
