@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import socket
 import ssl
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -322,3 +326,68 @@ def pinned(request: pytest.FixtureRequest, authority: Authority) -> Iterator[Ser
 def test_only_pinned_keys_are_let_in(authority: Authority, pinned: ServerProcess) -> None:
     assert over_tls(pinned.port, authority.client_context("carl"), "then")[-1] == "PONG"
     assert over_tls(pinned.port, authority.client_context("dora"), "then")[-1] != "PONG"
+
+
+def test_handshakes_are_throttled_as_the_real_server_throttles_them(authority: Authority) -> None:
+    found = {}
+    for kind in ("real", "ours"):
+        with ServerProcess(kind, BASE + tls_block(authority, "connection_rate_limit: 3")) as server:
+            connections = [dial(server.port) for _ in range(6)]
+            found[kind] = sorted(shown(read_until(each, b"nothing")) for each in connections)
+            for each in connections:
+                each.close()
+    assert found["ours"] == found["real"]
+    assert sum("-ERR" in str(lines) for lines in found["ours"]) == 3
+
+
+def test_a_reload_brings_a_new_certificate_to_new_connections(tmp_path: Path) -> None:
+    old = Authority(tmp_path, "old")
+    old.server()
+    config = BASE + tls_block(old, "")
+    with ServerProcess("ours", config) as server, dial(server.port, 5) as raw:
+        read_until(raw, b"\r\n")
+        with old.client_context().wrap_socket(raw, server_hostname="localhost") as before:
+            new = Authority(tmp_path, "new")
+            new.server()
+            os.kill(server.pid, signal.SIGHUP)
+            give_up = time.monotonic() + 10
+            while over_tls(server.port, new.client_context(), "then")[-1] != "PONG":
+                assert time.monotonic() < give_up, "the new certificate is never shown"
+            before.sendall(CONNECT)
+            assert read_until(before, b"PONG\r\n").endswith(b"PONG\r\n")
+
+
+def test_much_goes_through_tls_both_ways(authority: Authority) -> None:
+    payload = bytes(n * 13 % 251 for n in range(100_000))
+    command = b"PUB a %d\r\n%b\r\n" % (len(payload), payload)
+    heard = b"MSG a 1 %d\r\n%b\r\n" % (len(payload), payload)
+    with ServerProcess("ours", BASE + tls_block(authority, "")) as server, dial(server.port, 10) as raw:
+        read_until(raw, b"\r\n")
+        with authority.client_context().wrap_socket(raw, server_hostname="localhost") as secure:
+            secure.sendall(b'CONNECT {"verbose":false}\r\nSUB a 1\r\nPING\r\n')
+            assert read_until(secure, b"PONG\r\n") == b"PONG\r\n"
+            sender = threading.Thread(target=secure.sendall, args=(command * 200,))
+            sender.start()
+            said = bytearray()
+            while len(said) < 200 * len(heard):
+                said += secure.recv(1 << 20)
+            sender.join()
+            assert said == heard * 200
+
+
+def test_a_client_that_never_reads_is_cut_off_behind_tls_too(authority: Authority) -> None:
+    config = BASE + "max_pending: 1MB\nwrite_deadline: '1s'\n" + tls_block(authority, "")
+    with ServerProcess("ours", config) as server, dial(server.port, 10) as raw, dial(server.port, 10) as other:
+        for each in (raw, other):
+            read_until(each, b"\r\n")
+        slow = authority.client_context().wrap_socket(raw, server_hostname="localhost")
+        quick = authority.client_context().wrap_socket(other, server_hostname="localhost")
+        with slow, quick:
+            slow.sendall(b'CONNECT {"verbose":false}\r\nSUB a 1\r\nPING\r\n')
+            assert read_until(slow, b"PONG\r\n").endswith(b"PONG\r\n")
+            quick.sendall(b'CONNECT {"verbose":false}\r\n' + (b"PUB a 100000\r\n" + bytes(100_000) + b"\r\n") * 300)
+            quick.sendall(b"PING\r\n")
+            assert read_until(quick, b"PONG\r\n").endswith(b"PONG\r\n")
+            give_up = time.monotonic() + 10
+            while not any("Slow Consumer" in line for line in server.log):
+                assert time.monotonic() < give_up, server.log[-5:]
