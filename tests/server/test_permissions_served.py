@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from wire_client import Closed, Frame, WireClient
+from wire_client import Closed, Frame, Silent, WireClient
 
 from harness import Kind, ServerProcess
 
@@ -153,6 +153,16 @@ def test_who_may_do_nothing_is_told_so_and_stays(server: ServerProcess) -> None:
 # Who is not let in.
 
 
+def is_silent(wire: WireClient) -> bool:
+    try:
+        wire.receive(0.001)
+    except Silent:
+        return True
+    except Closed:
+        return False
+    return False
+
+
 def last_words(wire: WireClient) -> list[str]:
     found = []
     try:
@@ -196,3 +206,20 @@ def test_a_refusal_is_one_line_in_the_log() -> None:
             told[kind] = [line.rpartition(" - cid:")[2].partition(" - ")[2] for line in server.log if "[ERR]" in line]
     assert told["ours"] == told["real"]
     assert len(told["ours"]) == len(tries)
+
+
+def test_a_crowd_with_wrong_passwords_holds_nobody_up() -> None:
+    """bcrypt takes its time for each of them, but not the server's."""
+    slow = "$2a$11$WCNjH6dodUGhfJNTTyo6UuWB6sPY7QbRX3Fn.b2sQ9wKo2ddo6yuW"
+    users = f'authorization {{ users: [{{user: slow, password: "{slow}"}}, {{user: all, password: x}}] }}\n'
+    with ServerProcess("ours", BASE + users) as server:
+        crowd = [dial(server) for _ in range(100)]
+        for wire in crowd:
+            wire.send(b'CONNECT {"user":"slow","pass":"wrong"}\r\n')
+        quick = Client(server, "all")
+        for n in range(100):
+            assert quick.told(f"SUB a{n} {n}") == []
+        assert any(is_silent(wire) for wire in crowd), "all were judged before the other client was done"
+        for wire in crowd[90:]:
+            wire.close()
+        assert last_words(crowd[0]) == ["-ERR 'Authorization Violation'"]

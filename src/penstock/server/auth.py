@@ -10,16 +10,19 @@ import asyncio
 import json
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from penstock.kernel import permissions as kernel
 from penstock.server import nkeys, passwords
-from penstock.server.certificate import PeerCertificate, parse_name, same_parts
 from penstock.server.options import Options, Permissions, User
-from penstock.server.tls import PeerFacts
 from penstock.wire.connect import Connect
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from penstock.server.certificate import PeerCertificate
+    from penstock.server.tls import PeerFacts
 
 GLOBAL_ACCOUNT = "$G"
 SYSTEM_ACCOUNT = "$SYS"
@@ -193,6 +196,8 @@ class Authenticator:
     async def confirm(self, claim: Claim) -> Identity | None:
         """Check a claim's password, in a thread. Whoever stops waiting for it takes its place in the queue away."""
         if self._hashing is None:
+            from concurrent.futures import ThreadPoolExecutor
+
             self._hashing = ThreadPoolExecutor(BCRYPT_THREADS, thread_name_prefix="penstock-bcrypt")
         loop = asyncio.get_running_loop()
         is_right = await loop.run_in_executor(self._hashing, passwords.check_bcrypt, claim.stored, claim.given)
@@ -303,6 +308,8 @@ class Authenticator:
 
     def _user_of(self, certificate: PeerCertificate | None, kind: Kind, debug: Callable[[str], None]) -> User | None:
         """The user that a certificate stands for: by email, DNS name or URI, else by its subject."""
+        from penstock.server.certificate import parse_name, same_parts
+
         if certificate is None:
             debug("User required in cert, no peer certificates found")
             return None
