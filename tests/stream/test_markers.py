@@ -150,3 +150,16 @@ def test_no_crash_takes_a_subject_without_its_marker(tmp_path: Path, durability:
             assert all(message.raw_headers for message in again.read()), "what was due has gone"
             again.abandon()
         image.remove()
+
+
+def test_expiry_need_not_wait_for_the_disk(tmp_path: Path) -> None:
+    clock, wanted = FakeClock(), config()
+    store = FileStore(tmp_path / "T", bytes(16), limits=limits_of(wanted), clock=clock)
+    rules = StreamRules(wanted, store)
+    publish(rules, ("t.a", {"Nats-TTL": "70s"}))
+    store.expiry_waits = False
+    clock.advance(70 * S)
+    assert store.fast_state().messages == 1 and store.index.last_seq == 2
+    store.commit()
+    assert holds(rules) == [(2, "t.a", True)]
+    store.stop()

@@ -197,7 +197,7 @@ def _unlimited(config: StreamConfig) -> StreamConfig:
 
     return msgspec.structs.replace(
         config, max_msgs=-1, max_bytes=-1, max_age=0, max_msgs_per_subject=-1, discard="old",
-        discard_new_per_subject=False, first_seq=0, allow_rollup_hdrs=False,
+        discard_new_per_subject=False, first_seq=0, allow_rollup_hdrs=False, retention="limits",
     )  # fmt: skip
 
 

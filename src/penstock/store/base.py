@@ -53,6 +53,7 @@ class Store:
     """
 
     type = "none"
+    is_writable = True
 
     def __init__(self, name: str, clock: Clock, core: Core, limits: Limits) -> None:
         self.name = name
@@ -66,6 +67,7 @@ class Store:
         self.wheel = TimingWheel()
         self.exempt = SeqSet()  # messages that never expire, also not by age
         self.next_due = 0
+        self.expiry_waits = True  # for the disk; a server has others to serve meanwhile
         self.marks: Marks | None = None  # of the messages in the active block, where a summary will list them
         self.on_replaced: Callable[[list[Replaced]], None] | None = None
         self.on_rollback: list[Callable[[int], None]] = []
@@ -272,13 +274,15 @@ class Store:
             self.expire(self.clock.now_ns())
 
     def expire(self, now: int) -> int:
-        """Delete what has become too old, and commit that: how many."""
+        """Delete what has become too old, and see that it is committed: how many."""
         count = total = self.drop_expired(now)
         while count and self.next_due <= now:  # one step may leave some
             count = self.drop_expired(now)
             total += count
-        if total:
+        if total and self.expiry_waits:
             self.commit()
+        elif total:
+            self.submit()
         return total
 
     def drop_expired(self, now: int) -> int:

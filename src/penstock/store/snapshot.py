@@ -41,6 +41,7 @@ class Snapshot(Store):
     """The committed part of a stream's files at one moment."""
 
     type = "file"
+    is_writable = False
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ a header asks for another rule.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import overload
 
 import msgspec
@@ -128,6 +129,7 @@ class StreamRules:
         if isinstance(store, FileStore) and config.duplicate_window:
             since = store.clock.now_ns() - config.duplicate_window
             self.dedupe.load(store.recent_marks(since), since)
+        self.drop_unwanted()
 
     def _use(self, config: StreamConfig) -> None:
         """Take over what a configuration says of subjects."""
@@ -138,13 +140,16 @@ class StreamRules:
         self._republisher = republisher_of(config, self._republisher)
 
     def configure(self, config: StreamConfig) -> None:
-        loses_interest = config.retention == "interest" != self.config.retention
         self._use(config)
         self.store.configure(limits_of(config))
         self.dedupe.window_ns = config.duplicate_window
-        if loses_interest:
-            self.store.purge()  # there is no consumer that would want any of it
+        self.drop_unwanted()
         self.store.enforce_limits()
+
+    def drop_unwanted(self) -> None:
+        """Interest retention: what came in otherwise than by a publish has no consumer that would want it."""
+        if self.config.retention == "interest" and self.store.index.messages and self.store.is_writable:
+            self.store.purge()
 
     def _rolled_back(self, seq: int) -> None:
         self.dedupe.forget_above(seq)
@@ -214,23 +219,29 @@ class StreamRules:
         if self.config.retention == "interest":
             for at in range(batch.count):
                 self._pass_by(batch, at, refused, duplicates)
-            return refused, duplicates
+        else:
+            self._take_all(batch, refused, duplicates)
+        if len(refused) > 1:
+            refused.sort(key=itemgetter(0))
+        return refused, duplicates
+
+    def _take_all(self, batch: Batch, refused: list[tuple[int, ApiError]], duplicates: dict[int, int]) -> None:
         has_rules = batch.has_rules and batch.sift_rules(self.config.max_msg_size)
         if self._republisher is not None and self.is_heard:
             self._take_heard(batch, self._republisher, refused, duplicates)
-        elif not has_rules:
+            return
+        if not has_rules:
             self._take_run(batch, 0, batch.count, refused, duplicates)
-        else:
-            start = 0
-            while start < batch.count:
-                stop = batch.next_rule(start)
-                if stop > start:
-                    self._take_run(batch, start, stop, refused, duplicates)
-                    start = stop
-                else:
-                    self._take_one(batch, start, refused, duplicates)
-                    start += 1
-        return refused, duplicates
+            return
+        start = 0
+        while start < batch.count:
+            stop = batch.next_rule(start)
+            if stop > start:
+                self._take_run(batch, start, stop, refused, duplicates)
+                start = stop
+            else:
+                self._take_one(batch, start, refused, duplicates)
+                start += 1
 
     def _check_subjects(self, batch: Batch, refused: list[tuple[int, ApiError]]) -> None:
         """Refuse what is not on the stream's subjects, and give the rest the subjects that the transform makes: those
