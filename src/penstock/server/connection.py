@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 FIRST_PING_S = 2.0
 STALL_S = 0.003
+CONFIRM_S = 30.0  # so long a password may wait to be hashed
 SNIPPET = 64
 # By the faults of kernel/parser.pxd: the reason that monitoring shows.
 FAULT_REASONS = ("", "Parse Error", "Maximum Control Line Exceeded", "Maximum Message Payload Exceeded", "Parse Error")
@@ -254,12 +255,18 @@ class Connection(Link):
         if isinstance(found, Claim):
             self.is_paused = True  # what follows CONNECT waits for the decision
             self.transport.pause_reading()
+            self._stop_auth_timer()  # it has said who it is; now it is we who take our time
             self._task = self.server.loop.create_task(self._confirm(found))
             return
         self._decided(found)
 
     async def _confirm(self, claim: Claim) -> None:
-        found = await self.server.authenticator.confirm(claim)
+        try:
+            async with asyncio.timeout(CONFIRM_S):
+                found = await self.server.authenticator.confirm(claim)
+        except TimeoutError:
+            self._auth_timed_out()
+            return
         if self.is_closed:
             return
         self._decided(found)
@@ -279,11 +286,7 @@ class Connection(Link):
             self.send_error(errors.ACCOUNT_CONNECTIONS_EXCEEDED)
             self.close("Maximum Account Connections Exceeded")
             return
-        self.enter(account, found)
-        self.awaits_auth = False
-        if self._auth_timer is not None:
-            self._auth_timer.cancel()
-            self._auth_timer = None
+        self._let_in(account, found)
         if connect.fault is not None:
             self.send_error(connect.fault)
             self.close("No Responders Requires Headers" if connect.protocol in (0, 1) else "Protocol Violation")
@@ -295,14 +298,22 @@ class Connection(Link):
             self.was_connected = True
             self.server.client_connected(self)
 
+    def _let_in(self, account: Account, identity: Identity | None) -> None:
+        self.enter(account, identity)
+        self.awaits_auth = False
+        self._stop_auth_timer()
+
+    def _stop_auth_timer(self) -> None:
+        if self._auth_timer is not None:
+            self._auth_timer.cancel()
+            self._auth_timer = None
+
     def unauthorized(self) -> None:
         """Bad credentials, or anything but CONNECT where some are wanted."""
         anonymous = self.server.authenticator.anonymous(self.kind) if self.connect is None else None
-        if anonymous is not None:  # who need not say CONNECT is let in by any other line
-            self.connect = Connect()
-            self._decided(anonymous)
-            if not self.is_closed:
-                self.connect = None
+        account = self.server.accounts.get(anonymous.account) if anonymous is not None else None
+        if account is not None and self.server.may_enter(account):
+            self._let_in(account, anonymous)  # who need not say CONNECT is let in by any other line
             return
         self.server.auth_failed(self, self.credentials.refusal)
         self.send_error(errors.AUTHORIZATION_VIOLATION)
@@ -409,6 +420,8 @@ class Connection(Link):
         for timer in (self._ping_timer, self._auth_timer, self._deadline):
             if timer is not None:
                 timer.cancel()
+        if self._task is not None and self._task is not asyncio.current_task(self.server.loop):
+            self._task.cancel()  # its password need not be hashed any more
         self.forget_subs()
         if self.account is not None:
             self.account.clients.pop(self.cid, None)
