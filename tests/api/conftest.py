@@ -88,6 +88,9 @@ class Place:
         self.turn, self.jetstream, self.accounts = turn, jetstream, accounts
         self.caller = Caller(accounts["$G"])
 
+    def turn_end(self) -> None:
+        self.turn.end()
+
     async def add(self, name: str, **limits: Any) -> Caller:
         account = self.accounts[name] = Account(name, self.turn)
         await self.jetstream.enable(account, JetStreamLimits(**limits))
