@@ -57,12 +57,20 @@ _WITHIN: dict[str, frozenset[str]] = {
 }
 
 
+_WRONG_TYPE = {
+    "cluster": "Expected map to define cluster",
+    "gateway": "Expected gateway to be a map",
+    "leafnodes": "Expected map to define a leafnode",
+    "mqtt": "Expected mqtt to be a map",
+}
+
+
 def absent_section(name: str, findings: Findings) -> Handler:
     """A handler that checks the section's keys and remembers that it was asked for."""
 
     def handler(node: Node) -> None:
         if not isinstance(node.value, dict):
-            raise Fault(node, f"Expected {name} to be a map, got {go_type(node.value)}")
+            raise Fault(node, f"{_WRONG_TYPE[name]}, got {go_type(node.value)}")
         findings.absent.append(name)
         _check(node.value, SECTIONS[name], findings)
 

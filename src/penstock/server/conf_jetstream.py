@@ -68,11 +68,14 @@ def _handlers(options: JetStreamOptions, findings: Findings) -> dict[str, Handle
             raise Fault(inner, "Duplicate 'store_dir' configuration")
         options.store_dir = text_of(inner)
 
-    def sync(inner: Node) -> None:
-        if isinstance(inner.value, str) and inner.value.lower() == "always":
-            options.sync_always = True
-        else:
-            options.sync_interval = duration_of(inner, "sync_interval", findings)
+    def sync(key: str) -> Handler:
+        def handler(inner: Node) -> None:
+            if isinstance(inner.value, str) and inner.value.lower() == "always":
+                options.sync_always = True
+            else:
+                options.sync_interval = duration_of(inner, key, findings)
+
+        return handler
 
     def encryption(inner: Node) -> None:
         findings.refuse(inner, "encryption of the store (key, prev_key, cipher, tpm)")
@@ -89,6 +92,10 @@ def _handlers(options: JetStreamOptions, findings: Findings) -> dict[str, Handle
     def count(inner: Node) -> None:
         _count(inner, "size")
 
+    def absolute(inner: Node) -> None:
+        if size_of(inner, "meta_compact") < 0:
+            raise Fault(inner, f"Expected an absolute size, got {shown(inner.value)}")
+
     def concurrent_io(inner: Node) -> None:
         low, high = CONCURRENT_IO
         if not isinstance(inner.value, int) or not low <= inner.value <= high:
@@ -101,7 +108,8 @@ def _handlers(options: JetStreamOptions, findings: Findings) -> dict[str, Handle
     return {
         "strict": strict,
         "store store_dir storedir": store_dir,
-        "sync sync_interval": sync,
+        "sync": sync("sync"),
+        "sync_interval": sync("sync_interval"),
         "max_memory_store max_mem_store max_mem": into(options, "max_memory", lambda n: size_of(n, "max_mem_store")),
         "max_file_store max_file": into(options, "max_storage", lambda n: size_of(n, "max_file_store")),
         "domain": into(options, "domain", text_of),
@@ -115,8 +123,8 @@ def _handlers(options: JetStreamOptions, findings: Findings) -> dict[str, Handle
         # These steer replication and the reference's own buffers: there is nothing here that they could change.
         "max_outstanding_catchup": checked_size("max_outstanding_catchup"),
         "max_buffered_size": checked_size("max_buffered_size"),
-        "meta_compact_size": checked_size("meta_compact_size"),
-        "max_buffered_msgs info_queue_limit meta_compact": count,
+        "meta_compact meta_compact_size": absolute,
+        "max_buffered_msgs info_queue_limit": count,
         "meta_compact_sync": lambda n: flag_of(n) and None,
         "max_concurrent_io": concurrent_io,
     }
@@ -188,7 +196,7 @@ def read_account_jetstream(node: Node, findings: Findings) -> JetStreamLimits | 
 
     def cluster_traffic(inner: Node) -> None:
         if inner.value not in ("system", "owner", ""):
-            text = "Expected 'system' or 'owner' string value for \"cluster_traffic\", got"
+            text = "Expected either 'system' or 'owner' string value for \"cluster_traffic\", got"
             raise Fault(inner, f"{text} {shown(inner.value)}")
 
     findings.walk(

@@ -271,6 +271,8 @@ def _identity(options: Options, findings: Findings) -> dict[str, Handler]:
     def js_domain(node: Node) -> None:
         if not isinstance(node.value, dict):
             raise Fault(node, f"error default_js_domain config: unsupported type {go_type(node.value)}")
+        for inner in node.value.values():
+            text_of(inner)
         findings.idle.append("default_js_domain")
 
     def ocsp(node: Node) -> None:

@@ -16,6 +16,7 @@ from penstock.server.conf_values import (
     parse_duration,
     quote,
     seconds_of,
+    shown,
     text_of,
 )
 from penstock.server.options import TlsOptions
@@ -93,7 +94,7 @@ def read_tls(node: Node, findings: Findings) -> TlsOptions:
 
     def min_version(inner: Node) -> None:
         if not isinstance(inner.value, str):
-            raise Fault(inner, f"error parsing tls config: 'min_version' wrong type: {inner.value}")
+            raise Fault(inner, f"error parsing tls config: 'min_version' wrong type: {shown(inner.value)}")
         if inner.value not in ("1.0", "1.1", "1.2", "1.3"):
             raise Fault(inner, f"error parsing tls config: unknown version: {inner.value}")
         if inner.value < "1.2":

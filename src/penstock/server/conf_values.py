@@ -90,12 +90,14 @@ def go_type(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as Go prints it; what is inside of maps and arrays is left out."""
+    """A value as Go prints it; of a map only the keys."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
         return f"map[{' '.join(value)}]"
-    return f"an array of {len(value)}" if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return f"[{' '.join(shown(item.value) for item in value)}]"
+    return value.strftime("%Y-%m-%d %H:%M:%S +0000 UTC") if isinstance(value, datetime) else str(value)
 
 
 def quote(text: str) -> str:
@@ -183,9 +185,8 @@ def duration_of(node: Node, key: str, findings: Findings) -> float:
             return parse_duration(node.value)
         except ValueError as error:
             raise Fault(node, f"error parsing {key}: {error}") from None
-    seconds = int_of(node)
     findings.warn(node, key, f"{key} should be converted to a duration")
-    return float(seconds)
+    return float(int_of(node))
 
 
 def seconds_of(node: Node, what: str) -> float:
