@@ -225,9 +225,11 @@ class Connection(Link):
             self._violation(text)
 
     def _limit(self) -> None:
-        limits, identity = self.account.limits, self.identity
+        options, limits, identity = self.server.options, self.account.limits, self.identity
         if limits is not None and limits.max_payload >= 0:
-            self.max_payload = min(self.server.options.max_payload, limits.max_payload)
+            self.max_payload = min(options.max_payload, limits.max_payload)
+        if limits is not None and limits.max_subscriptions > 0:
+            self.max_subs = min(options.max_subscriptions or limits.max_subscriptions, limits.max_subscriptions)
         self.permissions = compile_permissions(identity.permissions if identity is not None else None)
 
     # What the compiled side tells.
@@ -253,7 +255,7 @@ class Connection(Link):
             self.credentials, self.nonce, kind=self.kind, certificate=certificate, debug=self._debug
         )
         if isinstance(found, Claim):
-            self.is_paused = True  # what follows CONNECT waits for the decision
+            self.is_paused = self.awaits_auth = True  # what follows CONNECT waits for the decision
             self.transport.pause_reading()
             self._stop_auth_timer()  # it has said who it is; now it is we who take our time
             self._task = self.server.loop.create_task(self._confirm(found))
@@ -374,10 +376,6 @@ class Connection(Link):
 
     def _debug(self, text: str) -> None:
         self.server.log.debug(f"{self.label} - {text}")
-
-    def has_too_many_subs(self) -> bool:
-        limits = self.account.limits
-        return limits is not None and 0 <= limits.max_subscriptions <= self.account.sublist.count
 
     def send_error(self, text: str) -> None:
         """Say -ERR."""
