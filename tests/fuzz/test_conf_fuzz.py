@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from penstock.server.conf import ConfError, digest_of, parse_conf, read_conf
 from penstock.server.conf_options import load_options
 
 SECONDS_MAX = 5.0
+EXAMPLES = max(400, int(os.environ.get("N") or 0) // 500)  # a campaign counts sessions, and these are slower
 PIECES = st.sampled_from(
     [
         *"{}[]()=:,;#/'\"\\$.-\n\r\t \0",
@@ -126,13 +128,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("fuzz")
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None, database=None)
 @given(text=DOCUMENTS)
 def test_any_text_is_read_or_refused(text: str, folder: Path) -> None:
     read_both_ways(text, folder)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None, database=None)
 @given(data=st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(data: bytes, folder: Path) -> None:
     path = folder / "b.conf"

