@@ -1,6 +1,6 @@
 """The same things done to a server, and the same questions asked, whichever server it is: what monitoring answers.
 
-`play` gives the answers by name, with what differs from run to run replaced; `python monitor_scenario.py` asks the real
+`play` gives the answers by name, with what differs from run to run replaced; `python monitor_record.py` asks the real
 nats-server and writes them to monitor_shapes/, where the tests find them.
 """
 
@@ -350,18 +350,3 @@ def _encodings(player: Player) -> dict[str, Any]:
 def play_plain(server: ServerProcess) -> dict[str, Any]:
     """A server without JetStream and without accounts."""
     return play_pages(server, QUESTIONS["plain"], None)
-
-
-def main() -> None:
-    with ServerProcess("real", CONFIG) as server:
-        shapes = play(server)
-    with ServerProcess("real", PLAIN) as server:
-        shapes["plain"] = play_plain(server)
-    SHAPES.mkdir(exist_ok=True)
-    for name, found in shapes.items():
-        (SHAPES / f"{name}.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-        print(f"{name}: {len(found)}")
-
-
-if __name__ == "__main__":
-    main()

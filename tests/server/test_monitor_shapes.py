@@ -1,6 +1,7 @@
 """Every monitoring page, system request and event: what we answer is what nats-server 2.15.1 was recorded to answer.
 
-The scene and the questions are monitor_scenario.py's; the real server is asked again, so that the records stay true.
+The scenes and the questions are those of monitor_scenario.py and monitor_auth.py; the real server is asked again, so
+that the records stay true.
 """
 
 from __future__ import annotations
@@ -15,24 +16,19 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 
-import monitor_scenario as scenario
+from monitor_record import play_all
+from monitor_scenario import SHAPES
 
-from harness import Kind, ServerProcess
+from harness import Kind
 
-FILES = ("pages", "system", "own", "alice", "encodings", "events", "plain")
-RECORDED: dict[str, dict[str, Any]] = {
-    name: json.loads((scenario.SHAPES / f"{name}.json").read_text()) for name in FILES
-}
+FILES = sorted(path.stem for path in SHAPES.glob("*.json"))
+RECORDED: dict[str, dict[str, Any]] = {name: json.loads((SHAPES / f"{name}.json").read_text()) for name in FILES}
 CASES = [pytest.param(name, asked, id=f"{name}: {asked}") for name in FILES for asked in RECORDED[name]]
 
 
 @cache
 def played(kind: Kind) -> dict[str, dict[str, Any]]:
-    with ServerProcess(kind, scenario.CONFIG) as server:
-        shapes = scenario.play(server)
-    with ServerProcess(kind, scenario.PLAIN) as server:
-        shapes["plain"] = scenario.play_plain(server)
-    return shapes
+    return play_all(kind)
 
 
 @pytest.mark.parametrize(("name", "asked"), CASES)

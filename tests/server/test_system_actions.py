@@ -154,3 +154,10 @@ def next_message(player: Player, wait: float) -> Frame:
 
 def is_no_responders(frame: Frame | None) -> bool:
     return frame is not None and frame.headers is not None and frame.headers.startswith(b"NATS/1.0 503")
+
+
+@pytest.mark.parametrize("payload", [b"[" * 60_000, b'{"sort":"' + b"x" * 60_000, bytes(60_000), b"\xff" * 60_000])
+def test_bodies_that_are_no_options_are_refused_and_the_next_is_answered(scene: Scene, payload: bytes) -> None:
+    frame = scene.system.request("$SYS.REQ.SERVER.PING.CONNZ", payload, wait=3.0)
+    assert answer(frame)["error"]["code"] == 400
+    assert "data" in answer(scene.system.request("$SYS.REQ.SERVER.PING.CONNZ", wait=3.0))

@@ -132,7 +132,7 @@ def server_info(server: Server, seq: int) -> ServerInfo:
     has_jetstream = server.jetstream is not None or options.jetstream.enabled  # also while it stops
     return ServerInfo(
         name=server.name,
-        host=options.host,
+        host=server.info.host,
         id=server.id,
         domain=options.jetstream.domain if has_jetstream else "",
         ver=VERSION,

@@ -75,7 +75,7 @@ def is_for(server: Server, filters: dict[str, Any]) -> bool:
     options = server.options
     for wanted, ours in (
         (filters.get("server_name"), server.name),
-        (filters.get("host"), options.host),
+        (filters.get("host"), server.info.host),
         (filters.get("cluster"), ""),
     ):
         if wanted and (wanted != ours if filters.get("exact_match") else wanted not in ours):

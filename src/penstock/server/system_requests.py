@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from penstock.broker.account import Account, Request, Service
     from penstock.server.server import Server
 
-QUEUE_MAX = 10_000  # requests that wait; more are left unanswered, and the requester's time runs out
+# Requests that wait, and their bytes; more are left unanswered, and the requester's time runs out.
+QUEUE_MAX = 10_000
+QUEUE_SIZE_MAX = 16 * 1024 * 1024
 SERVER_ENDPOINTS = (
     *("IDZ", "STATSZ", "VARZ", "SUBSZ", "CONNZ", "ROUTEZ", "GATEWAYZ", "LEAFZ", "ACCOUNTZ", "JSZ", "HEALTHZ"),
     *("PROFILEZ", "EXPVARZ", "IPQUEUESZ", "RAFTZ"),
@@ -57,6 +59,7 @@ class SystemRequests:
         self._send_stats = send_stats  # to a subject; None: where the heartbeats go
         self._actions = SystemActions(server, next_info)
         self._queue: deque[tuple[Request, Answer]] = deque()
+        self._queue_size = 0
         self._task: asyncio.Task[None] | None = None
         self._is_answering = False
         self._services: dict[str, list[Service]] = {}
@@ -97,6 +100,7 @@ class SystemRequests:
         for name in list(self._services):
             self.forget(name)
         self._queue.clear()
+        self._queue_size = 0
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -108,8 +112,9 @@ class SystemRequests:
         self._services.setdefault(account.name, []).append(account.serve(subject, heard))
 
     def _enqueue(self, request: Request, answer: Answer) -> None:
-        if len(self._queue) >= QUEUE_MAX:
+        if len(self._queue) >= QUEUE_MAX or self._queue_size + len(request.payload) > QUEUE_SIZE_MAX:
             return
+        self._queue_size += len(request.payload)
         self._queue.append((request, answer))
         if self._task is None:
             self._begin()
@@ -122,6 +127,7 @@ class SystemRequests:
         self._is_answering = True
         while self._queue:
             request, answer = self._queue.popleft()
+            self._queue_size -= len(request.payload)
             await answer(request)
 
     def _worked(self, task: asyncio.Task[None]) -> None:
@@ -171,7 +177,7 @@ class SystemRequests:
 
     async def _idz(self, request: Request) -> None:
         server = self._server
-        request.respond(go_json.encode({"name": server.name, "host": server.options.host, "id": server.id}))
+        request.respond(go_json.encode({"name": server.name, "host": server.info.host, "id": server.id}))
 
     async def _statsz(self, request: Request) -> None:
         try:

@@ -132,9 +132,9 @@ def make_varz(server: Server, monitor: Monitor) -> Varz:
         version=VERSION,
         proto=PROTO,
         go=RUNTIME,
-        host=options.host,
-        port=server.port,
-        auth_required=server.auth_required,
+        host=server.info.host,
+        port=server.info.port,
+        auth_required=server.authenticator.required,  # also where INFO does not say so, for `no_auth_user`
         tls_required=server.tls_required,
         tls_verify=server.tls_verify,
         connect_urls=list(server.connect_urls),
