@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -186,3 +187,29 @@ def test_a_query_is_read_as_go_reads_it() -> None:
         Query("cid=1e3").unsigned("cid")
     with pytest.raises(RequestError, match="value out of range"):
         Query("n=" + "9" * 5000).integer("n")
+
+
+def test_random_bytes_never_stop_the_others() -> None:
+    pieces = [
+        *(b"GET ", b"POST ", b"/a ", b"/a?x=%zz ", b"HTTP/1.1\r\n", b"HTTP/9.9\r\n", b"Host: x\r\n", b"\r\n", b"\n"),
+        *(b"Content-Length: 5\r\n", b"Content-Length: -1\r\n", b"Transfer-Encoding: chunked\r\n", b"5\r\nhello\r\n"),
+        *(
+            b"Expect: 100-continue\r\n",
+            b"\x00",
+            b"\xff\xfe",
+            b"0\r\n\r\n",
+            b"Connection: close\r\n",
+            b": \r\n",
+            b"a" * 3000,
+        ),
+    ]
+
+    async def play(port: int) -> None:
+        chance = random.Random(8222)
+        for _ in range(200):
+            data = b"".join(chance.choices(pieces, k=chance.randrange(1, 12)))
+            await exchange(port, data, finish=True)
+        got = await exchange(port, b"GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert got.endswith(b"you asked for /a")
+
+    run(play)
