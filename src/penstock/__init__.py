@@ -27,6 +27,7 @@ if _TYPE_CHECKING:
         StoreLocked,
     )
     from penstock.kernel.message import Message
+    from penstock.server.embedded import EmbeddedServer as Server
 
 __all__ = [
     "Ack",
@@ -39,6 +40,7 @@ __all__ = [
     "MessageNotFound",
     "PenstockError",
     "PublishRefused",
+    "Server",
     "StoreError",
     "StoreLocked",
     "Stream",
@@ -55,7 +57,11 @@ _PLACES = {
         "StoreLocked",
     ),
     "penstock.kernel.message": ("Message",),
+    "penstock.server.embedded": ("Server",),
 }  # fmt: skip
+
+
+_OTHERWISE = {"open": "open_database", "Server": "EmbeddedServer"}  # what they are called where they live
 
 
 def __getattr__(name: str) -> _Any:
@@ -64,7 +70,7 @@ def __getattr__(name: str) -> _Any:
 
     for module, names in _PLACES.items():
         if name in names:
-            found = getattr(import_module(module), "open_database" if name == "open" else name)
+            found = getattr(import_module(module), _OTHERWISE.get(name, name))
             globals()[name] = found
             return found
     raise AttributeError(f"module 'penstock' has no attribute {name!r}")

@@ -52,10 +52,15 @@ cdef inline bint _begins(const uint8_t* text, uint32_t size, const char* with_, 
     return size >= with_size and memcmp(text, with_, with_size) == 0
 
 
+cdef inline bint _is_routed(const uint8_t* subject, uint32_t size) noexcept nogil:
+    """Replies between clusters, which clients may not forge."""
+    return ((subject[0] == c"_" and size > 5 and _begins(subject, size, b"_GR_.", 5))
+            or (subject[0] == c"$" and size > 4 and _begins(subject, size, b"$GR.", 4)))
+
+
 cdef inline bint _is_reserved_reply(const uint8_t* reply, uint32_t size) noexcept nogil:
-    return size > 4 and ((reply[0] == c"$" and _begins(reply, size, b"$JS.ACK.", 8))
-                         or (reply[0] == c"_" and (_begins(reply, size, b"_R_.", 4)
-                                                   or (size > 5 and _begins(reply, size, b"_GR_.", 5)))))
+    return size > 4 and (_begins(reply, size, b"$JS.ACK.", 8) or _begins(reply, size, b"_R_.", 4)
+                         or _is_routed(reply, size))
 
 
 cdef inline bint _can_be_heard(const uint8_t* subject, uint32_t size) noexcept nogil:
@@ -223,7 +228,7 @@ cdef class Hub:
             return 0
         sublist.in_msgs += 1
         sublist.in_bytes += size
-        if command.subject[0] == c"_" and _begins(command.subject, command.subject_size, b"_GR_.", 5):
+        if _is_routed(command.subject, command.subject_size):
             client.refused_publish(command.subject[:command.subject_size])
             return 0
         if client.permissions is not None and not client.permissions.may_publish(command.subject, command.subject_size):
@@ -287,7 +292,7 @@ cdef class Hub:
         if client.max_sub_tokens and _token_count(command.subject, command.subject_size) > client.max_sub_tokens:
             client.refused_tokens(command.subject[:command.subject_size])
             return 0
-        if client.max_subs and client.sub_count >= client.max_subs or client.has_too_many_subs():
+        if client.max_subs and client.sub_count >= client.max_subs:
             client.told(b"maximum subscriptions exceeded")
             return 0
         if client.find(command.sid, command.sid_size) == NULL:

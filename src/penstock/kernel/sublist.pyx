@@ -343,18 +343,18 @@ cdef class Sublist:
             if node.tail != NULL:
                 self.take(node.tail, answer)
             end = _token_end(subject, size, at)
-            if node.star != NULL:
-                if end >= size:
+            child = NULL
+            if node.child_count:
+                child = _find(node, subject + at, end - at, _hash(subject + at, end - at))
+            if end >= size:                # the order is the reference's
+                if child != NULL:
+                    self.take(child, answer)
+                if node.star != NULL:
                     self.take(node.star, answer)
-                else:
-                    self.walk(node.star, subject, size, end + 1, answer)
-            if node.child_count == 0:
                 return 0
-            child = _find(node, subject + at, end - at, _hash(subject + at, end - at))
+            if node.star != NULL:
+                self.walk(node.star, subject, size, end + 1, answer)
             if child == NULL:
-                return 0
-            if end >= size:
-                self.take(child, answer)
                 return 0
             node = child
             at = end + 1

@@ -98,6 +98,12 @@ class Server:
         return self.accounts[GLOBAL_ACCOUNT]
 
     @property
+    def info(self) -> Info:
+        """What INFO says to every client."""
+        assert self._info is not None, "there from the start on"
+        return self._info
+
+    @property
     def auth_required(self) -> bool:
         return self.authenticator.tells_required()
 
@@ -111,14 +117,12 @@ class Server:
 
     @property
     def connect_urls(self) -> list[str]:
-        """Where clients reach us, as INFO tells them."""
-        if self.options.client_advertise:
-            return [self.options.client_advertise]
+        """Other servers that clients could reach: there is no cluster."""
         return []
 
     @property
     def ws_connect_urls(self) -> list[str]:
-        return [self.options.websocket.advertise] if self.options.websocket.advertise else []
+        return []
 
     @property
     def http_port(self) -> int:
@@ -137,9 +141,11 @@ class Server:
         if connection.tls is not None and connection.tls.is_first:
             own["tls_required"] = True  # as the reference says where plain clients may come, too
         if connection.kind == "websocket":
+            websocket = self.options.websocket
+            host, port = advertised(websocket.advertise, websocket.host, self.ws_port)
             own |= {
-                "host": self.options.websocket.host,
-                "port": self.ws_port,
+                "host": host,
+                "port": port,
                 "auth_required": self.authenticator.tells_required("websocket"),
                 "tls_required": self.ws_tls_context is not None,
                 "tls_available": False,
@@ -147,6 +153,7 @@ class Server:
         if changes.get("connect_info") and connection.account is not None:
             own["remote_account"] = connection.account.name
             own["acc_is_sys"] = connection.account is self.system
+            own["max_payload"] = connection.max_payload
         if self.is_lame_duck:
             own["ldm"] = True
         return self._info.but(**(own | changes)).line()
@@ -259,11 +266,12 @@ class Server:
     def make_info(self) -> None:
         options = self.options
         tls = options.tls
+        host, port = advertised(options.client_advertise, options.host, self.port)
         self._info = make_info(
             server_id=self.id,
             server_name=self.name,
-            host=options.host,
-            port=self.port,
+            host=host,
+            port=port,
             max_payload=options.max_payload,
             auth_required=self.auth_required,
             tls_required=self.tls_required,
@@ -289,8 +297,7 @@ class Server:
             listener = Listener(self, "nats")
             self.port = await listener.start(options.host, options.port)
             self._listeners.append(listener)
-            assert self._info is not None
-            self._info = self._info.but(port=self.port)
+            self.make_info()
             log_lines.listening(self.log, options, options.host, self.port)
 
     # Connections.
@@ -446,3 +453,13 @@ class Server:
         """Return when the server has stopped."""
         assert self._stopped is not None
         await self._stopped.wait()
+
+
+def advertised(text: str, host: str, port: int) -> tuple[str, int]:
+    """Where clients are told to find us: `text` is "host", "host:port" or nothing."""
+    if not text:
+        return host, port
+    name, colon, number = text.rpartition(":")
+    if not colon or "]" in number:
+        return text.strip("[]"), port
+    return name.strip("[]"), int(number) if int(number) > 0 else port
