@@ -242,3 +242,10 @@ def test_passwords_in_plain_text_are_warned_about(folder: Path, text: str, is_wa
 def test_a_durability_that_is_none_is_refused(folder: Path) -> None:
     told = refusal(folder, "jetstream { durability: maybe }")
     assert told == "s.conf:1:12: durability must be one of disk, os, lazy, got maybe"
+
+
+@pytest.mark.parametrize(
+    "text", ["jetstream { store_dir: a }\nstore_dir: b", "store_dir: b\njetstream { store_dir: a }"]
+)
+def test_a_store_directory_is_said_once(folder: Path, text: str) -> None:
+    assert "Duplicate 'store_dir' configuration" in refusal(folder, text)

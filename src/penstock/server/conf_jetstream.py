@@ -92,9 +92,13 @@ def _handlers(options: JetStreamOptions, findings: Findings) -> dict[str, Handle
     def count(inner: Node) -> None:
         _count(inner, "size")
 
-    def absolute(inner: Node) -> None:
-        if size_of(inner, "meta_compact") < 0:
-            raise Fault(inner, f"Expected an absolute size, got {shown(inner.value)}")
+    def absolute(key: str) -> Handler:
+        def handler(inner: Node) -> None:
+            is_text = key == "meta_compact_size" and isinstance(inner.value, str)
+            if (size_of(inner, key) if is_text else _count(inner, "size")) < 0:
+                raise Fault(inner, f"Expected an absolute size for {quote(key)}, got {shown(inner.value)}")
+
+        return handler
 
     def concurrent_io(inner: Node) -> None:
         low, high = CONCURRENT_IO
@@ -123,7 +127,8 @@ def _handlers(options: JetStreamOptions, findings: Findings) -> dict[str, Handle
         # These steer replication and the reference's own buffers: there is nothing here that they could change.
         "max_outstanding_catchup": checked_size("max_outstanding_catchup"),
         "max_buffered_size": checked_size("max_buffered_size"),
-        "meta_compact meta_compact_size": absolute,
+        "meta_compact": absolute("meta_compact"),
+        "meta_compact_size": absolute("meta_compact_size"),
         "max_buffered_msgs info_queue_limit": count,
         "meta_compact_sync": lambda n: flag_of(n) and None,
         "max_concurrent_io": concurrent_io,
