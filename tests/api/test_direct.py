@@ -80,6 +80,10 @@ def test_one_message_is_found_in_every_way(run: Run, wanted: dict[str, Any], seq
         (b'{"seq":1} x', "408 Malformed Request"),
         ({"seq": "x"}, "408 Malformed Request"),
         ({"seq": -1}, "408 Malformed Request"),
+        ({"seq": 2**64}, "408 Malformed Request"),  # once an OverflowError
+        ({"seq": 1, "batch": 2**63}, "408 Malformed Request"),
+        ({"seq": 2**64 - 1}, "404 Message Not Found"),
+        ({"seq": 2**63, "batch": 2}, "404 Message Not Found"),
         ({"foo": 1}, "408 Empty Request"),
         ({"seq": 0, "batch": 3}, "408 Empty Request"),
         ({"multi_last": []}, "408 Empty Request"),

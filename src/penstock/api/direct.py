@@ -6,6 +6,7 @@ slices, and what is asked of the same stream meanwhile waits behind it.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.broker.account import Account, Request
     from penstock.db.stream import Stream
 
+log = logging.getLogger("penstock.api")
 PREFIX_SIZE = len(b"$JS.API.DIRECT.GET.")
 SLICE = 1024  # messages of a batch that leave in one turn of the loop …
 SLICE_BYTES = 1 << 20  # … or as many bytes
@@ -37,6 +39,7 @@ BAD_REQUEST = b"NATS/1.0 408 Bad Request\r\n\r\n"
 LEVEL = b"NATS/1.0 412 Required Api Level\r\n\r\n"
 NOT_FOUND = b"NATS/1.0 404 Message Not Found\r\n\r\n"
 NO_RESULTS = b"NATS/1.0 404 No Results\r\n\r\n"
+FAILED = b"NATS/1.0 500 Internal Error\r\n\r\n"
 TOO_MANY = b"NATS/1.0 413 Too Many Results\r\n\r\n"
 
 Work = Generator[None, None, None]
@@ -65,8 +68,10 @@ def read_request(payload: bytes) -> Wanted:
     """The fields that say something; InvalidJson where it is no request."""
     try:
         wanted: Wanted = msgspec.to_builtins(_DECODER.decode(payload))
-        if wanted.get("seq", 0) < 0 or wanted.get("up_to_seq", 0) < 0:
-            raise InvalidJson("a sequence below 0")
+        if not 0 <= wanted.get("seq", 0) < SEQ_STOP or not 0 <= wanted.get("up_to_seq", 0) < SEQ_STOP:
+            raise ValueError("a sequence that no message has")
+        if abs(wanted.get("batch", 0)) >= SEQ_STOP or abs(wanted.get("max_bytes", 0)) >= SEQ_STOP:
+            raise ValueError("a count that does not fit")
         for key in ("start_time", "up_to_time"):
             if key in wanted:
                 wanted[key] = parse_time(wanted[key])
@@ -154,6 +159,9 @@ class Direct:
         try:
             if next(self._work[0], StopIteration) is StopIteration:
                 self._work.popleft()
+        except Exception:  # our own mistake is logged, and those behind it are served
+            log.exception("a direct get failed")
+            self._work.popleft()
         finally:
             self._lock.release()
         if self._work:
@@ -262,7 +270,11 @@ def get_direct(request: Request) -> None:
     if direct is None or (dot and not is_valid_filter(key)):
         no_responders(request)
         return
-    direct.handle(request, key)
+    try:
+        direct.handle(request, key)
+    except Exception:  # our own mistake is logged and answered
+        log.exception("a direct get from %s failed: %s", name.decode("utf-8", "replace"), request.payload[:200])
+        request.respond(b"", FAILED)
 
 
 def no_responders(request: Request) -> None:
