@@ -15,7 +15,7 @@ import pytest
 from different import DIFFERENT
 from script import GivenUp, Script
 
-from harness import Servers
+from harness import ServerProcess, Servers
 
 HERE = Path(__file__).parent
 RECORDED = HERE / "recorded"
@@ -32,7 +32,7 @@ class Case:
     name: str
     run: Callable[[Script], None]
     account: str = "jetstream: enabled"
-    config: str = ""
+    config: str | Callable[[], str] = ""
     is_alone: bool = False  # a server that no other case uses
 
     def __str__(self) -> str:
@@ -71,16 +71,20 @@ def all_cases() -> list[Case]:
 def run(case: Case, servers: Servers) -> tuple[Transcript, bool]:
     """The transcript of `case`, and whether every answer came."""
     if case.is_alone:
-        with servers.alone(case.config) as server:
-            return _run_on(case, server.port, "")
+        with servers.alone(_config(case)) as server:
+            return _run_on(case, server.port, "", server)
     if case.config:
-        return _run_on(case, servers.shared(case.config).port, "")
+        return _run_on(case, servers.shared(_config(case)).port, "")
     server, account = servers.with_account(case.account)
     return _run_on(case, server.port, account)
 
 
-def _run_on(case: Case, port: int, account: str) -> tuple[Transcript, bool]:
-    with Script(port, account) as script:
+def _config(case: Case) -> str:
+    return case.config() if callable(case.config) else case.config
+
+
+def _run_on(case: Case, port: int, account: str, server: ServerProcess | None = None) -> tuple[Transcript, bool]:
+    with Script(port, account, server) as script:
         try:
             case.run(script)
         except GivenUp:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+WILD = "a subject with a wildcard for a token is not stored: no filter could mean it alone"
 DIFFERENT: dict[str, dict[str, str]] = {
     "permissions": {
         "subscribe a wildcard": "s.> is let in where s.* is allowed, as there, but hears only what is allowed",
+    },
+    "publish_headers": {
+        "publishing to a subject that is not valid": WILD,
+    },
+    "key_value": {
+        "keys of odd forms": WILD,
     },
     "stream_create": {
         "a first sequence of 2^64 - 1": "a first sequence of 2^63 and above is refused: the next one would not fit",

@@ -7,7 +7,6 @@ Cases that differ only in what they do share one server, and each gets an accoun
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -64,10 +63,23 @@ class ServerProcess:
 
     def __enter__(self) -> ServerProcess:
         self.directory = tempfile.mkdtemp(prefix="penstock-parity-")
-        path = Path(self.directory) / "server.conf"
-        path.write_text(self.config.replace("$DIR", f"{self.directory}/store"))
-        arguments = ["-c", str(path)] if self.config else []
+        self.configure(self.config)
+        try:
+            self._start()
+        except RuntimeError:
+            self.stop()
+            raise
+        return self
+
+    def configure(self, config: str) -> None:
+        """Write the configuration that the next start, or a reload, reads."""
+        self.config = config
+        (Path(self.directory) / "server.conf").write_text(config.replace("$DIR", f"{self.directory}/store"))
+
+    def _start(self) -> None:
+        arguments = ["-c", f"{self.directory}/server.conf"] if self.config else []
         more = [a.replace("$DIR", f"{self.directory}/store") for a in self.arguments]
+        self._is_ready = self._is_over = False
         self._process = subprocess.Popen(
             [*command(self.kind), *arguments, *more],
             stdin=subprocess.DEVNULL,
@@ -79,13 +91,27 @@ class ServerProcess:
         )
         self._reader = threading.Thread(target=self._read_log, daemon=True)
         self._reader.start()
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_ready or self._is_over, timeout=20)
+        self.wait_for_log(READY, 20)
         if not self._is_ready or not self.port:
-            said = "".join(self.log[-20:])
-            self.stop()
-            raise RuntimeError(f"the {self.kind} server did not start:\n{said}")
-        return self
+            raise RuntimeError(f"the {self.kind} server did not start:\n{''.join(self.log[-20:])}")
+
+    def wait_for_log(self, text: str, seconds: float = 10) -> bool:
+        """Until a line of the log has `text`, or the server has ended."""
+
+        def is_so() -> bool:
+            return self._is_over or any(text in line for line in self.log)
+
+        with self._changed:
+            return self._changed.wait_for(is_so, timeout=seconds)
+
+    def signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def restart(self, kill: bool = False) -> None:
+        """End it, gracefully or not, and start it again on what it has stored."""
+        self._end(kill)
+        self.log.clear()
+        self._start()
 
     def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
         self.stop()
@@ -96,7 +122,7 @@ class ServerProcess:
             found = LISTENING.search(line)
             with self._changed:
                 self.log.append(line)
-                if found:
+                if found and not self._is_ready:
                     self.port = int(found[1])
                 self._is_ready = self._is_ready or READY in line
                 self._changed.notify_all()
@@ -109,11 +135,13 @@ class ServerProcess:
         assert self._process is not None
         return self._process.pid
 
-    def stop(self) -> None:
-        """Ask it to stop, and insist after ten seconds."""
+    def _end(self, kill: bool = False) -> None:
         if self._process is None:
             return
-        self._process.terminate()
+        if kill:
+            self._process.kill()
+        else:
+            self._process.terminate()
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
@@ -124,6 +152,10 @@ class ServerProcess:
         if self._process.stderr is not None:
             self._process.stderr.close()
         self._process = None
+
+    def stop(self) -> None:
+        """Ask it to stop, insist after ten seconds, and remove its directory."""
+        self._end()
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
@@ -183,7 +215,3 @@ class Servers:
     def alone(self, config: str, arguments: list[str] | None = None) -> ServerProcess:
         """A server for one case; the caller enters it."""
         return ServerProcess(self.kind, config, arguments)
-
-
-def load_json(path: Path) -> object:
-    return json.loads(path.read_text())

@@ -7,6 +7,7 @@ that came. Nothing waits for time to pass: a step ends with the answer it asked 
 from __future__ import annotations
 
 import json
+import ssl
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -14,6 +15,8 @@ from typing import Any
 
 from normal import Normal
 from wire_client import Closed, Frame, Silent, WireClient
+
+from harness import ServerProcess
 
 Json = dict[str, Any] | list[Any]
 Payload = bytes | str | Json
@@ -165,6 +168,10 @@ class Connection:
     def close(self) -> None:
         self._wire.close()
 
+    def secure(self, context: ssl.SSLContext) -> None:
+        """The client's side of a TLS handshake; that it fails shows as the connection's end."""
+        self._wire.secure(context)
+
     def finish_sending(self) -> None:
         self._wire.finish_sending()
 
@@ -228,14 +235,25 @@ class Connection:
 class Script:
     """The connections of one case, and its transcript."""
 
-    def __init__(self, port: int, account: str = "") -> None:
-        self.port = port
+    def __init__(self, port: int, account: str = "", server: ServerProcess | None = None) -> None:
+        self._port = port
+        self._server = server
         self.account = account
         self.normal = Normal({account: "<account>"} if account else {})
         self.transcript: list[dict[str, Any]] = []
         self.is_whole = True
         self._silences = 0
         self._connections: list[Connection] = []
+
+    @property
+    def server(self) -> ServerProcess:
+        """The server's process, for a case that has one alone."""
+        assert self._server is not None, "only a case with a server of its own may do this"
+        return self._server
+
+    @property
+    def port(self) -> int:
+        return self._port if self._server is None else self._server.port
 
     def __enter__(self) -> Script:
         return self

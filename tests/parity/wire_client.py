@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from dataclasses import dataclass
 
 WAIT = 3.0  # seconds until a frame that does not come is given up
@@ -36,12 +37,13 @@ class WireClient:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._pending = b""
+        self._is_closed = False
 
     def send(self, data: bytes) -> None:
         """Send all of it; a server that has closed already is found out by the next `receive`."""
         try:
             self._socket.sendall(data)
-        except (ConnectionError, BrokenPipeError):
+        except OSError:
             return
 
     def finish_sending(self) -> None:
@@ -67,15 +69,23 @@ class WireClient:
         headers, payload = body[: sizes[0]], body[sizes[0] :]
         return Frame("HMSG", subject=names[0], sid=names[1], reply=reply, headers=headers, payload=payload)
 
+    def secure(self, context: ssl.SSLContext) -> None:
+        try:
+            self._socket = context.wrap_socket(self._socket, server_hostname="localhost")
+        except OSError:
+            self._is_closed = True
+
     def close(self) -> None:
         self._socket.close()
 
     def _more(self) -> None:
+        if self._is_closed:
+            raise Closed
         try:
             data = self._socket.recv(1 << 18)
         except TimeoutError as e:
             raise Silent from e
-        except ConnectionError as e:
+        except OSError as e:  # reset by the server, or a TLS alert
             raise Closed from e
         if not data:
             raise Closed
