@@ -391,3 +391,26 @@ def test_a_client_that_never_reads_is_cut_off_behind_tls_too(authority: Authorit
             give_up = time.monotonic() + 10
             while not any("Slow Consumer" in line for line in server.log):
                 assert time.monotonic() < give_up, server.log[-5:]
+
+
+def test_bytes_that_are_no_tls_end_a_connection_and_nothing_else(authority: Authority) -> None:
+    """In the middle of a handshake, after it, or instead of it: no traceback, and the next client is served."""
+    with ServerProcess("ours", BASE + tls_block(authority, ""), ["-D"]) as server:
+        for garbage in (b"\x16\x03\x01\x02\x00" + b"\xff" * 600, b"\x16" * 5000, b"\x80\x01", b"\0" * 70_000):
+            with dial(server.port) as raw:
+                read_until(raw, b"\r\n")
+                raw.sendall(garbage)
+                read_until(raw, b"nothing")
+        for garbage in (b"PING\r\n", b"\x17\x03\x03\x00\x05hello", b"\x15\x03\x03\x00\x02\x02\x28"):
+            with dial(server.port) as raw:
+                read_until(raw, b"\r\n")
+                secure = authority.client_context().wrap_socket(raw, server_hostname="localhost")
+                secure.sendall(CONNECT)
+                read_until(secure, b"PONG\r\n")
+                with socket.socket(fileno=secure.detach()) as bare:
+                    bare.settimeout(2)
+                    bare.sendall(garbage)
+                    assert read_until(bare, b"nothing").endswith(b"<end>")
+        assert over_tls(server.port, authority.client_context(), "then")[-1] == "PONG"
+        server.stop()
+        assert not [line for line in server.log if "Traceback" in line or "Exception" in line]

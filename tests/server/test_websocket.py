@@ -172,6 +172,34 @@ def test_the_same_origin_goes_by_scheme_host_and_port() -> None:
         assert isinstance(found, Upgrade) == is_allowed, origin
 
 
+texts = st.text(st.characters(min_codepoint=0x20, max_codepoint=0xFF, exclude_characters="\x7f"), max_size=40)
+
+
+@given(
+    headers=st.dictionaries(
+        st.sampled_from(["Host", "Origin", "Upgrade", "Connection", "Cookie", "X_Forwarded_For", "User_Agent"])
+        | st.sampled_from(["Sec_WebSocket_Key", "Sec_WebSocket_Version", "Sec_WebSocket_Extensions", "Content_Length"]),
+        texts,
+    ),
+    path=texts,
+)
+def test_no_request_raises(headers: dict[str, str], path: str) -> None:
+    options = WebsocketOptions(
+        same_origin=True, allowed_origins=["http://ok.com"], user_cookie="u", compression=True, headers={"A": "b"}
+    )
+    data = request("/" + path).decode("latin-1")
+    for name, value in headers.items():
+        data = data.replace("\r\n\r\n", f"\r\n{name.replace('_', '-')}: {value}\r\n\r\n")
+    Handshake(options, is_tls=False).receive(data.encode("latin-1"))
+    Handshake(options, is_tls=True).receive(request(path, **headers).decode().encode("latin-1", "replace"))
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_before_the_handshake_raise(data: bytes) -> None:
+    Handshake(WebsocketOptions(), is_tls=False).receive(data)
+    Handshake(WebsocketOptions(), is_tls=False).receive(b"GET / HTTP/1.1\r\n" + data)
+
+
 # Frames.
 
 
