@@ -17,7 +17,7 @@ from penstock.server.log_lines import VERSION
 from penstock.server.options import DURABILITIES, Options, TlsOptions
 
 PROGRAM = "nats-server"  # texts begin with it: tools look for them
-OK, FAILED, MISTYPED = 0, 1, 2
+OK, FAILED, MISTYPED, INTERRUPTED = 0, 1, 2, 130
 CLUSTER_FLAGS = ("routes", "cluster", "cluster_name", "no_advertise", "cluster_advertise", "connect_retries")
 
 USAGE = """
@@ -226,6 +226,8 @@ def main(args: Sequence[str], program: str = "penstock serve") -> int:
     except PenstockError as error:
         _complain(f"{PROGRAM}: {error}")
         return FAILED
+    except KeyboardInterrupt:  # before there was a server that could stop
+        return INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody reads: the interpreter must not complain at its end
         return FAILED
