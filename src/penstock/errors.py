@@ -263,6 +263,10 @@ class AtomicPublishDisabled(ApiError):
     code, err_code, description = 400, 10174, "atomic publish is disabled"
 
 
+class BatchesDisabled(ApiError):
+    code, err_code, description = 400, 10205, "batch publish is disabled"
+
+
 class SchedulesDisabled(ApiError):
     code, err_code, description = 400, 10188, "message schedules is disabled"
 

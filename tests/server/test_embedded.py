@@ -86,7 +86,7 @@ def test_streams_made_by_the_library_while_it_is_served_take_messages_of_clients
 
 
 def test_options_are_those_of_the_server() -> None:
-    with penstock.Server(username="ann", password="secret", max_payload=100) as server:
+    with penstock.Server(username="ann", password="secret") as server:
         with pytest.raises(nats.errors.Error):
             asyncio.run(publish(server.url, 1))
         assert asyncio.run(publish(server.url, 1, user="ann", password="secret")) == [1]

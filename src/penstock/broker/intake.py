@@ -7,9 +7,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from penstock.db.stream import Stream
-from penstock.errors import ApiError, StoreError, StoreFailed
+from penstock.errors import ApiError, BatchesDisabled, StoreError, StoreFailed
 from penstock.kernel.ingest import Ingest
-from penstock.store.base import NEVER
 from penstock.wire.go_json import encode
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ log = logging.getLogger("penstock")
 SUBMIT_BYTES = 1 << 18  # as much is worth its own sync: the disk works while the loop appends more
 RETRY_S = 0.001  # until the next look at a lock that another thread had
 EXPIRE_S_MAX = 3600.0
+EXPIRE_AGAIN_S = 1.0  # after a failure
 
 
 class Intake:
@@ -37,13 +37,15 @@ class Intake:
         self._submitted = 0
         self._is_retrying = False
         self._expiry: asyncio.TimerHandle | None = None
-        self._expiry_due = 0
+        self._expiry_due: int | None = None
         self.is_closed = False
         self.was_purged = False  # told of a stream that never held a message
         self.ingest = Ingest()
         self.ingest.intake = self
         self.ingest.lock = stream._lock
         self.ingest.core = self._core
+        stream._rules.is_heard = True
+        stream.store.expiry_waits = False  # the loop waits for no disk
         self._core.log.set_notify(turn.event_fd)
         stream._listeners.append(self._told)
         self.configure()
@@ -91,6 +93,8 @@ class Intake:
         self._release()
         if self._expiry is not None:
             self._expiry.cancel()
+        self.stream._rules.is_heard = False
+        self.stream.store.expiry_waits = True
         if not self._core.is_closed:
             self._core.log.set_notify(-1)
         if self._told in self.stream._listeners:
@@ -170,6 +174,8 @@ class Intake:
         if self._waiters:
             self._wake()
         self._tidy()
+        if self.stream.config.republish is not None:
+            self._republish()
         if self.stream._listeners:
             self._tell_others()
         return is_waiting or bool(self._waiters)
@@ -198,6 +204,26 @@ class Intake:
                 self._schedule_expiry()
             finally:
                 lock.release()
+
+    def _republish(self) -> None:
+        """Publish what is safe by now once more, on its other subject."""
+        lock = self.stream._lock
+        if not lock.acquire(blocking=False):
+            self.has_parked()
+            return
+        try:
+            found = self.stream._rules.republished(self._core.committed_seq)
+        finally:
+            lock.release()
+        for subject, headers, payload in found:
+            self.account.publish(subject, payload, headers)
+
+    def refuse_batch(
+        self, client: object, subject: bytes, reply: bytes | None, headers: bytes | None, payload: bytes
+    ) -> None:
+        """A publish whose reply asks for a batch, which the stream does not take."""
+        if reply is not None and self.ingest.has_acks:
+            self.account.publish(reply, self.refusal(BatchesDisabled()))
 
     def _wake(self) -> None:
         store = self.stream.store
@@ -244,21 +270,19 @@ class Intake:
 
     def _schedule_expiry(self) -> None:
         """Have a look when the next message becomes too old."""
-        due = self.stream.store.next_due
+        due = self.stream._rules.next_due
         if due == self._expiry_due and self._expiry is not None:
             return
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
         self._expiry_due = due
-        if due == NEVER or not self.stream.store.index.messages:
-            return
-        delay = (due - self.stream.store.clock.now_ns()) / 1e9
-        self._expiry = self._loop.call_later(min(max(delay, 0.0), EXPIRE_S_MAX) + 0.001, self._expire)
+        if due is not None and self.stream.store.index.messages:
+            delay = (due - self.stream.store.clock.now_ns()) / 1e9
+            self._expiry = self._loop.call_later(min(max(delay, 0.0), EXPIRE_S_MAX), self._expire)
 
     def _expire(self) -> None:
-        self._expiry = None
-        self._expiry_due = 0
+        self._expiry = self._expiry_due = None
         if self.is_closed or self._core.is_closed:
             return
         lock = self.stream._lock
@@ -266,9 +290,11 @@ class Intake:
             self._expiry = self._loop.call_later(RETRY_S * 10, self._expire)
             return
         try:
-            self.stream.store.expire_if_due()
+            self.stream._rules.expire(self.stream.store.clock.now_ns())
         except StoreError as error:
             log.warning("stream %s: %s", self.name, error)
+            self._expiry = self._loop.call_later(EXPIRE_AGAIN_S, self._expire)
+            return
         finally:
             lock.release()
         self._schedule_expiry()

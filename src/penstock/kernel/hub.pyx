@@ -376,6 +376,9 @@ cdef class Hub:
         sub.msgs += 1
         if sub.kind == KIND_STREAM:
             ingest = <Ingest>sub.target
+            if letter.reply_size > 4 and memcmp(letter.reply + letter.reply_size - 4, b".$FI", 4) == 0:
+                self.calls.append((ingest.intake.refuse_batch, publisher, b"", letter.reply[:letter.reply_size], None, b""))
+                return True
             ingest.add(letter.subject, letter.subject_size, letter.reply, letter.reply_size, letter.headers,
                        letter.headers_size, letter.payload, letter.payload_size, letter.copies)
             if not ingest.is_touched:
