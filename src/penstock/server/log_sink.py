@@ -14,7 +14,6 @@ import stat
 import time
 from collections.abc import Callable
 from typing import Protocol
-from urllib.parse import urlsplit
 
 from penstock.errors import PenstockError
 
@@ -190,6 +189,8 @@ class SyslogSink:
         self._socket.setblocking(False)
 
     def _connect(self, address: str) -> socket.socket:
+        from urllib.parse import urlsplit  # who has no syslog starts without it
+
         url = urlsplit(address or "unix:///dev/log")
         if url.scheme not in ("udp", "tcp", "unix"):
             raise LogError(f'error invalid network type: "{url.scheme}"')
