@@ -68,6 +68,7 @@ class JetStream:
         self.is_temporary = database is None and not options.store_dir
         self.store_dir = database.path if database is not None else os.path.abspath(options.store_dir or TEMPORARY)
         self.limits = ServerLimits(0, 0)
+        self.window_ns_max = int(options.duplicate_window * 1e9)  # 0: any
         self.accounts: dict[str, JetStreamAccount] = {}
         self.advisories = Advisories(server.name, self.domain, time.time_ns)
         self.api = Api(

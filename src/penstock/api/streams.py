@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.api.call import Answer, Call, Endpoint, Fields
 from penstock.api.stream_info import info_fields
+from penstock.api.usage import check_window, within_window
 from penstock.errors import (
     ReplicasNotSupported,
     StoreError,
@@ -56,6 +57,7 @@ async def create(call: Call) -> Fields:
     if config.name != call.names[0]:
         raise StreamNameMismatch
     check_new(config)
+    config = within_window(config, account.jetstream.window_ns_max, pedantic=pedantic)
     async with account.changes:
         account.check_counts(config)
         checked = _validated(account, config, pedantic)
@@ -87,6 +89,7 @@ async def _create(account: JetStreamAccount, config: StreamConfig, pedantic: boo
 async def update(call: Call) -> Fields:
     account = call.account
     config, pedantic = decode_request(call.payload, strict=call.strict)
+    config = within_window(config, account.jetstream.window_ns_max, pedantic=pedantic)
     _validated(account, config, pedantic)
     if config.name != call.names[0]:
         raise StreamNameMismatch
@@ -113,6 +116,7 @@ def _validated(account: JetStreamAccount, config: StreamConfig, pedantic: bool) 
     except ReplicasNotSupported:
         account.check_max_bytes(config)
         raise
+    check_window(checked, account.jetstream.window_ns_max)
     account.check_max_bytes(checked)
     return checked
 

@@ -8,15 +8,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from penstock.errors import (
+    InvalidConfig,
     MaxBytesRequired,
     MaxConsumersReached,
     MaxStreamBytesExceeded,
     MaxStreamsReached,
     MemoryExceeded,
+    PedanticError,
     StorageExceeded,
 )
-from penstock.stream.config import StreamConfig
+from penstock.stream.config import DUPLICATE_WINDOW_NS, StreamConfig
+from penstock.wire.go_json import go_duration
 
 if TYPE_CHECKING:
     from penstock.db.stream import Stream
@@ -108,6 +113,22 @@ def check_max_bytes(limits: JetStreamLimits, config: StreamConfig) -> None:
         raise MaxBytesRequired
     if 0 < most < config.max_bytes:
         raise MaxStreamBytesExceeded
+
+
+def within_window(config: StreamConfig, most_ns: int, *, pedantic: bool) -> StreamConfig:
+    """The configuration with the server's longest duplicate window (0: any) where it names none."""
+    if config.duplicate_window or not 0 < most_ns < DUPLICATE_WINDOW_NS:
+        return config
+    if pedantic:
+        raise PedanticError("duplicate window limits are higher than current limits")
+    if 0 < config.max_age < most_ns:
+        return config  # the age is shorter
+    return msgspec.structs.replace(config, duplicate_window=most_ns)
+
+
+def check_window(config: StreamConfig, most_ns: int) -> None:
+    if 0 < most_ns < config.duplicate_window:
+        raise InvalidConfig(f"duplicates window can not be larger then server limit of {go_duration(most_ns)}")
 
 
 def check_reservation(
