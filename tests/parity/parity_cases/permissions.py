@@ -11,20 +11,25 @@ from harness import BASE, JETSTREAM
 GROUP = "permissions"
 
 
-def server(permissions: str) -> str:
-    """User u has them, user root has none."""
-    return (
-        BASE
-        + JETSTREAM
-        + (
-            f"authorization {{ users: [ {{user: u, password: p, permissions: {{ {permissions} }} }},"
-            " {user: root, password: r} ] }\n"
-        )
-    )
+SETS_OF_ALL: list[str] = []  # every set of permissions that a case needs: the server has a user for each
 
 
-def user(s: Script, name: str = "a", **more: object) -> Connection:
-    return s.connect(name, user="u", **{"pass": "p"}, **more)
+def user_of(permissions: str) -> str:
+    """The user that has exactly these permissions; password is the name."""
+    if permissions not in SETS_OF_ALL:
+        SETS_OF_ALL.append(permissions)
+    return f"u{SETS_OF_ALL.index(permissions):02d}"
+
+
+def server() -> str:
+    users = [f"{{user: {user_of(p)}, password: {user_of(p)}, permissions: {{ {p} }} }}" for p in SETS_OF_ALL]
+    lines = ",\n".join([*users, "{user: root, password: r}"])
+    return BASE + JETSTREAM + f"authorization {{ users: [ {lines} ] }}\n"
+
+
+def user(s: Script, permissions: str, label: str = "a") -> Connection:
+    name = user_of(permissions)
+    return s.connect(label, user=name, **{"pass": name})
 
 
 def root(s: Script, name: str = "r") -> Connection:
@@ -33,6 +38,11 @@ def root(s: Script, name: str = "r") -> Connection:
 
 NAMES_ONLY = 'publish: "$JS.API.STREAM.NAMES", subscribe: "_INBOX.>"'
 PA_ONLY = 'publish: "pa.>", subscribe: "_INBOX.>"'
+PUBLISH_ONE = 'publish: "p.a"'
+BOTH = 'publish: "p.a", subscribe: "s.a"'
+TOLD = 'publish: { allow: "$SYS.>", deny: "p.x" }, subscribe: { allow: "_INBOX.>" }, allow_responses: true'
+for needed in (NAMES_ONLY, PA_ONLY, PUBLISH_ONE, BOTH, TOLD):
+    user_of(needed)
 PUBLISH = ["p.a", "p.b", "p.a.b", "p.*", "q", "$JS.API.INFO", "_INBOX.x"]
 SUBSCRIBE = ["s.a", "s.b", "s.*", "s.>", ">", "*", "s.a.b", "q", "_INBOX.x"]
 SETS = [
@@ -57,8 +67,10 @@ SETS = [
 
 
 def using(permissions: str) -> object:
+    user_of(permissions)
+
     def run(s: Script) -> None:
-        c = user(s)
+        c = user(s, permissions)
         for subject in PUBLISH:
             c.pub(subject, "x")
             c.flush(f"PUB {subject}")
@@ -77,7 +89,7 @@ def using(permissions: str) -> object:
 
 
 for title, permissions in SETS:
-    add(GROUP, title, using(permissions), config=server(permissions))
+    add(GROUP, title, using(permissions), config=server)
 
 QUEUES = [
     ("a queue", 'subscribe: "s.a q1"'),
@@ -90,8 +102,10 @@ QUEUES = [
 
 
 def queueing(permissions: str) -> object:
+    user_of(permissions)
+
     def run(s: Script) -> None:
-        c = user(s)
+        c = user(s, permissions)
         for n, (subject, queue) in enumerate(
             [("s.a", ""), ("s.a", "q1"), ("s.a", "q2"), ("s.b", ""), ("s.b", "q1"), ("s.>", "q.x"), ("s.*", "q1")]
         ):
@@ -102,14 +116,15 @@ def queueing(permissions: str) -> object:
 
 
 for title, permissions in QUEUES:
-    add(GROUP, f"subscribe to {title}", queueing(permissions), config=server(permissions))
+    add(GROUP, f"subscribe to {title}", queueing(permissions), config=server)
 
 
 def responder(permissions: str) -> object:
     """A responder that may answer, and what else it tries."""
+    user_of(permissions)
 
     def run(s: Script) -> None:
-        c, r = user(s), root(s)
+        c, r = user(s, permissions), root(s)
         c.sub("svc", "1")
         c.flush()
         r.sub("reply.*", "1")
@@ -134,12 +149,12 @@ for title, permissions in [
     ("answers without publish permissions", 'subscribe: "svc", allow_responses: true'),
     ("answers and a list", 'publish: ["reply.3"], subscribe: "svc", allow_responses: true'),
 ]:
-    add(GROUP, f"allow_responses: {title}", responder(permissions), config=server(permissions))
+    add(GROUP, f"allow_responses: {title}", responder(permissions), config=server)
 
 
-@case(GROUP, "a reply that may not be published to", config=server('publish: "p.a"'))
+@case(GROUP, "a reply that may not be published to", config=server)
 def reply_denied(s: Script) -> None:
-    c, r = user(s), root(s)
+    c, r = user(s, PUBLISH_ONE), root(s)
     r.sub("p.a", "1")
     r.flush()
     c.pub("p.a", "x", "q.reply")
@@ -147,30 +162,31 @@ def reply_denied(s: Script) -> None:
     r.flush()
 
 
-@case(GROUP, "verbose, and a violation", config=server('publish: "p.a", subscribe: "s.a"'))
+@case(GROUP, "verbose, and a violation", config=server)
 def verbose(s: Script) -> None:
     c = s.open()
-    c.tell('CONNECT {"verbose":true,"user":"u","pass":"p"}\r\n')
+    name = user_of(BOTH)
+    c.tell(f'CONNECT {{"verbose":true,"user":"{name}","pass":"{name}"}}\r\n')
     c.tell("PUB q 1\r\nx\r\nSUB q 1\r\nSUB q g 2\r\nPUB p.a 1\r\nx\r\n")
 
 
-@case(GROUP, "letters in a subject that are quoted", config=server('publish: "p.a", subscribe: "s.a"'))
+@case(GROUP, "letters in a subject that are quoted", config=server)
 def quoted(s: Script) -> None:
-    c = user(s)
+    c = user(s, BOTH)
     c.tell('PUB a"b\'c 1\r\nx\r\nSUB a"b\\c 1\r\nPUB é 1\r\nx\r\n')
 
 
-@case(GROUP, "requests to the API need the permission to publish", config=server(NAMES_ONLY))
+@case(GROUP, "requests to the API need the permission to publish", config=server)
 def api(s: Script) -> None:
-    c = user(s)
-    c.request("$JS.API.STREAM.NAMES")
+    c = user(s, NAMES_ONLY)
+    c.request("$JS.API.STREAM.NAMES", {"subject": "nobody.has.it"})
     c.pub("$JS.API.INFO", "", "_INBOX.a.x")
     c.flush("INFO")
 
 
-@case(GROUP, "acks need the permission to subscribe, not to publish", config=server(PA_ONLY))
+@case(GROUP, "acks need the permission to subscribe, not to publish", config=server)
 def acks(s: Script) -> None:
-    r, c = root(s), user(s)
+    r, c = root(s), user(s, PA_ONLY)
     r.api("STREAM.CREATE.PA", stream(name="PA", subjects=["pa.>"]))
     c.request("pa.x", "x")
 
@@ -185,7 +201,7 @@ def acks(s: Script) -> None:
     ),
 )
 def defaults(s: Script) -> None:
-    c = user(s)
+    c = s.connect(user="u", **{"pass": "p"})
     c.tell("PUB p.a 1\r\nx\r\nPUB p.b 1\r\nx\r\n")
     v = s.connect("v", user="v", **{"pass": "q"})
     v.tell("PUB p.a 1\r\nx\r\nPUB p.b 1\r\nx\r\n")
@@ -197,15 +213,15 @@ def defaults(s: Script) -> None:
     config=BASE + ('accounts { A { default_permissions: { subscribe: "s.a" }, users: [ {user: u, password: p} ] } }\n'),
 )
 def account_defaults(s: Script) -> None:
-    user(s).tell("SUB s.a 1\r\nSUB s.b 2\r\n")
+    s.connect(user="u", **{"pass": "p"}).tell("SUB s.a 1\r\nSUB s.b 2\r\n")
 
 
 @case(
     GROUP,
     "a user's own permissions are told",
-    config=server('publish: { allow: "$SYS.>", deny: "p.x" }, subscribe: { allow: "_INBOX.>" }, allow_responses: true'),
+    config=server,
 )
 def told(s: Script) -> None:
-    c = s.connect("a", user="u", **{"pass": "p"})
+    c = user(s, TOLD)
     c.request("$SYS.REQ.USER.INFO")
     c.flush()
