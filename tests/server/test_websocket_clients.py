@@ -152,8 +152,9 @@ def test_who_comes_with_cookies_or_a_connect_is_let_in_or_told_why_not(kind: Kin
                     assert one.until_pong() == []
                 else:
                     lines, code, reason = last_words(one)
-                    assert lines == [b"-ERR 'Authorization Violation'"]
-                    assert (code, reason) in [(1008, "Authentication Failure"), (None, "")][: 1 + (kind == "real")]
+                    if kind == "ours" or code is not None:  # the real server may lose its last words
+                        assert lines == [b"-ERR 'Authorization Violation'"]
+                        assert (code, reason) == (1008, "Authentication Failure")
 
 
 @kinds
@@ -185,9 +186,10 @@ def test_a_connection_that_breaks_the_protocol_is_closed_with_a_reason(kind: Kin
                 one.until_pong()
                 one.send(command)
                 lines, got, reason = last_words(one)
-                assert lines == [text]
                 if kind == "ours":
-                    assert got == code and reason in reasons
+                    assert lines == [text] and got == code and reason in reasons
+                else:
+                    assert lines in ([text], []), "the real server may lose its last words"
 
 
 @kinds
