@@ -36,7 +36,7 @@ ENDPOINTS = (
 )
 TEMPORARY = os.path.join(tempfile.gettempdir(), "nats", "penstock")  # where no store_dir is given
 WATCH_S = 1.0
-SCARCE = 0.9  # of the server's room: from there on every batch is looked at
+SCARCE_BYTES = 1 << 30  # more than one second can bring: with less room every batch is looked at
 DIRECT = b"$JS.API.DIRECT.GET"
 NEXT = b"$JS.API.CONSUMER.MSG.NEXT."
 MAPPED = (b"$KV.", b"$OBJ.")  # buckets that are also reached through a domain's API
@@ -83,7 +83,7 @@ class JetStream:
         """Find the store directory, and how much room there is. Accounts are enabled one by one after this."""
         await asyncio.to_thread(os.makedirs, self.store_dir, exist_ok=True)
         self.limits = server_limits(self.options.max_memory, self.options.max_storage, self.store_dir)
-        self._watch = self.loop.call_later(WATCH_S, self._look)
+        self._look()
         self.api.system = self._server.system
         if self._server.system is not None:
             self._serve(self._server.system)
@@ -198,7 +198,7 @@ class JetStream:
     def _look(self) -> None:
         """Now and then: has the room become scarce?"""
         usage = self.usage
-        is_scarce = any(usage.used(one) > SCARCE * self.limits.of(one) for one in ("memory", "file"))
+        is_scarce = any(self.limits.of(one) - usage.used(one) < SCARCE_BYTES for one in ("memory", "file"))
         if is_scarce != self.is_scarce:
             self.is_scarce = is_scarce
             for account in self.accounts.values():
