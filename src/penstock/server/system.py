@@ -1,6 +1,7 @@
 """System: the system account's side of the server. Its requests are answered, and it is told what happens.
 
-An event is made only when somebody listens to it. All of it runs on the server's loop.
+An event is made only when somebody listens to it; what makes events is loaded with the first. All of it runs on the
+server's loop.
 """
 
 from __future__ import annotations
@@ -9,23 +10,14 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from penstock.server.auth import GLOBAL_ACCOUNT
-from penstock.server.system_events import (
-    ServerInfo,
-    account_connections,
-    account_name,
-    connect_event,
-    disconnect_event,
-    server_info,
-    stats_message,
-)
 from penstock.server.system_requests import SystemRequests
 from penstock.wire import go_json
 
 if TYPE_CHECKING:
     from penstock.broker.account import Account
     from penstock.server.connection import Connection
-    from penstock.server.monitor.peers import QueueLength
     from penstock.server.server import Server
+    from penstock.server.system_events import ServerInfo
 
 STATS_FIRST_S = 0.25  # then twice as long each time
 STATS_S = 10.0
@@ -38,7 +30,7 @@ class System:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._seq = 0
-        self._requests = SystemRequests(server, self.next_info, self.send_stats)
+        self._requests = SystemRequests(server, self)
         self._stats_s = STATS_FIRST_S
         self._stats_timer: asyncio.TimerHandle | None = None
         self._accounts_timer: asyncio.TimerHandle | None = None
@@ -72,12 +64,14 @@ class System:
     def account_removed(self, account: Account) -> None:
         self._requests.forget(account.name)
 
-    def queues(self) -> dict[str, QueueLength]:
-        """What waits to be answered, by the queue's name."""
-        return self._requests.queues()
+    def queues(self) -> dict[str, tuple[int, int]]:
+        """By name of a queue inside the server: how many wait, and how many are being answered."""
+        return {"System recvQ": self._requests.queue()}
 
     def next_info(self) -> ServerInfo:
         """Who we are, with the number of the next message."""
+        from penstock.server.system_events import server_info
+
         self._seq += 1
         return server_info(self._server, self._seq)
 
@@ -85,27 +79,23 @@ class System:
 
     def connected(self, connection: Connection) -> None:
         """A client is in its account, and has said CONNECT."""
-        name = account_name(connection)
         self._tell_connections(connection.account)
-        subject = f"$SYS.ACCOUNT.{name}.CONNECT"
+        subject = f"$SYS.ACCOUNT.{_account_name(connection)}.CONNECT"
         if self._is_heard(subject):
+            from penstock.server.system_events import connect_event
+
             self._publish(subject, connect_event(connection, self.next_info()))
 
     def disconnected(self, connection: Connection, reason: str) -> None:
         """A connection ends. Its account may still list it."""
-        name = account_name(connection)
         account = connection.account
         if account is not None:
             self._tell_connections(account, leaving=1 if connection.client.cid in account.clients else 0)
-        subject = f"$SYS.ACCOUNT.{name}.DISCONNECT"
-        if self._is_heard(subject):
-            self._publish(subject, disconnect_event(connection, self.next_info(), reason))
+        self._tell_of_end(f"$SYS.ACCOUNT.{_account_name(connection)}.DISCONNECT", connection, reason)
 
     def auth_error(self, connection: Connection, reason: str) -> None:
         """A client showed the wrong credentials, or none."""
-        subject = f"$SYS.SERVER.{self._server.id}.CLIENT.AUTH.ERR"
-        if self._is_heard(subject):
-            self._publish(subject, disconnect_event(connection, self.next_info(), reason))
+        self._tell_of_end(f"$SYS.SERVER.{self._server.id}.CLIENT.AUTH.ERR", connection, reason)
 
     def lame_duck(self) -> None:
         self._tell_of_itself("LAMEDUCK")
@@ -118,6 +108,8 @@ class System:
         """How the server fares, to `subject`, or where the heartbeats go."""
         subject = subject or f"$SYS.SERVER.{self._server.id}.STATSZ"
         if self._is_heard(subject):
+            from penstock.server.system_events import stats_message
+
             self._publish(subject, stats_message(self._server, self.next_info()))
 
     # How it is told.
@@ -127,18 +119,21 @@ class System:
         if self._is_heard(subject):
             self._publish(subject, self.next_info())
 
+    def _tell_of_end(self, subject: str, connection: Connection, reason: str) -> None:
+        if self._is_heard(subject):
+            from penstock.server.system_events import disconnect_event
+
+            self._publish(subject, disconnect_event(connection, self.next_info(), reason))
+
     def _tell_connections(self, account: Account | None, leaving: int = 0) -> None:
         """The number of an account's connections; of $G the reference does not tell."""
         if account is None or account.name == GLOBAL_ACCOUNT:
             return
-        subjects = (f"$SYS.SERVER.ACCOUNT.{account.name}.CONNS", f"$SYS.ACCOUNT.{account.name}.SERVER.CONNS")
-        heard = [subject for subject in subjects if self._is_heard(subject)]
-        if heard:
-            event = account_connections(account, self.next_info(), leaving)
-            for at, subject in enumerate(heard):
-                if at:
-                    event.server = self.next_info()
-                self._publish(subject, event)
+        for subject in (f"$SYS.SERVER.ACCOUNT.{account.name}.CONNS", f"$SYS.ACCOUNT.{account.name}.SERVER.CONNS"):
+            if self._is_heard(subject):
+                from penstock.server.system_events import account_connections
+
+                self._publish(subject, account_connections(account, self.next_info(), leaving))
 
     def _is_heard(self, subject: str) -> bool:
         system = self._server.system
@@ -158,3 +153,8 @@ class System:
         for account in self._server.accounts.values():
             if account.clients:
                 self._tell_connections(account)
+
+
+def _account_name(connection: Connection) -> str:
+    """One that nobody has let in yet counts with $G, as in the reference."""
+    return connection.account.name if connection.account is not None else GLOBAL_ACCOUNT

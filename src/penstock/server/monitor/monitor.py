@@ -1,50 +1,21 @@
-"""Monitor: the monitoring port. Which path gives which page, and under what name it is counted."""
+"""Monitor: the monitoring port, and what is counted for it. The pages are loaded when there is a port for them."""
 
 from __future__ import annotations
 
-import posixpath
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from penstock.errors import quote
-from penstock.server import log_lines, metrics
-from penstock.server.monitor import index
-from penstock.server.monitor.accountz import AccountzOptions, make_accountz
-from penstock.server.monitor.accstatz import AccstatzOptions, make_accstatz
-from penstock.server.monitor.connz import ConnzOptions, make_connz
-from penstock.server.monitor.expvarz import make_expvarz, stacks
-from penstock.server.monitor.healthz import HealthzOptions, make_healthz
-from penstock.server.monitor.http import HttpServer, Response
-from penstock.server.monitor.jsz import JszOptions, make_jsz
-from penstock.server.monitor.page import RequestError, encode_page
-from penstock.server.monitor.peers import (
-    IpqueueszOptions,
-    make_gatewayz,
-    make_ipqueuesz,
-    make_leafz,
-    make_routez,
-)
+from penstock.server import log_lines
 from penstock.server.monitor.process import Usage
-from penstock.server.monitor.query import Query
-from penstock.server.monitor.subsz import SubszOptions, make_subsz
-from penstock.server.monitor.varz import make_varz
-from penstock.wire import go_json
 
 if TYPE_CHECKING:
+    from penstock.server.monitor.http import HttpServer
     from penstock.server.server import Server
-
-_JSON = "application/json"
-_CORS = [("Access-Control-Allow-Origin", "*")]
-_Page = Callable[[Query], Awaitable[Response]]
 
 
 class Monitor:
-    """What the server tells over HTTP. Made with the server; listens, if its options say so, after `start`."""
+    """Made with the server; listens, if its options say so, after `start`."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -54,29 +25,6 @@ class Monitor:
         self.https_port = 0
         self._listeners: list[HttpServer] = []
         self._tls: ssl.SSLContext | None = None
-        base = server.options.http_base_path.rstrip("/")
-        if base and not base.startswith("/"):
-            base = f"/{base}"
-        self._base = base
-        self._pages: dict[str, _Page] = {
-            base or "/": self._index,
-            f"{base}/varz": self._varz,
-            f"{base}/connz": self._connz,
-            f"{base}/routez": self._routez,
-            f"{base}/gatewayz": self._gatewayz,
-            f"{base}/leafz": self._leafz,
-            f"{base}/subsz": self._subsz,
-            f"{base}/subscriptionsz": self._subsz,
-            f"{base}/stacksz": self._stacksz,
-            f"{base}/accountz": self._accountz,
-            f"{base}/accstatz": self._accstatz,
-            f"{base}/jsz": self._jsz,
-            f"{base}/healthz": self._healthz,
-            f"{base}/ipqueuesz": self._ipqueuesz,
-            f"{base}/raftz": self._raftz,
-            f"{base}/debug/vars": self._expvarz,
-            f"{base}/metrics": self._metrics,
-        }
 
     async def start(self) -> None:
         """Listen where the options say. Who reads the pages over https shows no certificate."""
@@ -102,124 +50,11 @@ class Monitor:
         self._listeners.clear()
 
     async def _listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
-        listener = HttpServer(self.answer)
+        from penstock.server.monitor.http import HttpServer
+        from penstock.server.monitor.pages import Pages
+
+        listener = HttpServer(Pages(self.server, self).answer)
         port = await listener.start(host, max(0, port), tls)
         self._listeners.append(listener)
         log_lines.http_monitor(self.server.log, host, port, tls is not None)
         return port
-
-    async def answer(self, target: str) -> Response:
-        """The page at a request's target."""
-        parts = urlsplit(target if target.startswith("/") else f"/{target}" if "://" not in target else target)
-        path = unquote(parts.path) or "/"
-        if target.startswith("//") or "//" in path or "/." in path:
-            return _redirect(target.partition("?")[0], parts.query)
-        page = self._pages.get(path)
-        if page is None:
-            return Response(b"404 page not found\n", 404, headers=[("X-Content-Type-Options", "nosniff")])
-        try:
-            return await page(Query(parts.query))
-        except RequestError as error:
-            return Response(str(error).encode(), 400)
-
-    def _count(self, path: str) -> None:
-        self.requests[path] = self.requests.get(path, 0) + 1
-
-    # The pages, in the order of the index.
-
-    async def _index(self, query: Query) -> Response:
-        self._count("/")
-        return Response(index.html(self._base), content_type="text/html; charset=utf-8")
-
-    async def _varz(self, query: Query) -> Response:
-        self._count("/varz")
-        return _json(make_varz(self.server, self))
-
-    async def _jsz(self, query: Query) -> Response:
-        self._count("/jsz")
-        return _json(await make_jsz(self.server, JszOptions.of_query(query)))
-
-    async def _connz(self, query: Query) -> Response:
-        options = ConnzOptions.of_query(query)
-        self._count("/connz")
-        return _json(await make_connz(self.server, options))
-
-    async def _accountz(self, query: Query) -> Response:
-        self._count("/accountz")
-        return _json(make_accountz(self.server, AccountzOptions(query.text("acc"))))
-
-    async def _accstatz(self, query: Query) -> Response:
-        self._count("/accstatz")
-        return _json(make_accstatz(self.server, AccstatzOptions(include_unused=query.boolean("unused"))))
-
-    async def _subsz(self, query: Query) -> Response:
-        self._count("/subsz")
-        return _json(await make_subsz(self.server, SubszOptions.of_query(query)))
-
-    async def _routez(self, query: Query) -> Response:
-        query.subscriptions()
-        self._count("/routez")
-        return _json(make_routez(self.server))
-
-    async def _leafz(self, query: Query) -> Response:
-        self._count("/leafz")
-        query.boolean("subs")
-        return _json(make_leafz(self.server))
-
-    async def _gatewayz(self, query: Query) -> Response:
-        self._count("/gatewayz")
-        query.subscriptions()
-        query.boolean("accs")
-        return _json(make_gatewayz(self.server))
-
-    async def _raftz(self, query: Query) -> Response:
-        return Response(b"No Raft nodes registered", 404)
-
-    async def _healthz(self, query: Query) -> Response:
-        self._count("/healthz")
-        options = HealthzOptions.of_query(query)
-        if options.js_enabled:
-            self.server.log.warn("Healthcheck: js-enabled deprecated, use js-enabled-only instead")
-        page = make_healthz(self.server, options)
-        if page.error:
-            self.server.log.warn(f"Healthcheck failed: {quote(page.error)}")
-        elif page.errors:
-            self.server.log.warn(f"Healthcheck failed: {len(page.errors)} errors")
-        status, page.status_code = page.status_code, 0
-        return Response(go_json.encode(page), status, _JSON, _CORS)
-
-    async def _ipqueuesz(self, query: Query) -> Response:
-        options = IpqueueszOptions(query.boolean("all"), query.text("queues"))
-        text = msgspec.json.format(
-            go_json.encode(make_ipqueuesz(self.server.system_service.queues(), options)), indent=3
-        )
-        return Response(text, 200, _JSON, _CORS)
-
-    async def _stacksz(self, query: Query) -> Response:
-        return Response(stacks(), 200, _JSON, _CORS)
-
-    async def _expvarz(self, query: Query) -> Response:
-        parts = (f'"{name}": '.encode() + go_json.encode(value) for name, value in sorted(make_expvarz().items()))
-        return Response(b"{\n" + b",\n".join(parts) + b"\n}\n", 200, "application/json; charset=utf-8")
-
-    async def _metrics(self, query: Query) -> Response:
-        return Response(await metrics.text(self.server), 200, metrics.CONTENT_TYPE)
-
-
-def _json(page: Any) -> Response:
-    return Response(_pieces(page), 200, _JSON, _CORS)
-
-
-async def _pieces(page: Any) -> AsyncIterator[bytes]:
-    async for piece in encode_page(page, indent=2):
-        yield piece
-
-
-def _redirect(path: str, query: str) -> Response:
-    """A path with empty or dotted parts is told to be written properly."""
-    clean = posixpath.normpath("/" + path.lstrip("/"))
-    if path.endswith("/") and clean != "/":
-        clean += "/"
-    where = clean + (f"?{query}" if query else "")
-    text = f'<a href="{where}">Temporary Redirect</a>.\n\n'.encode()
-    return Response(text, 307, "text/html; charset=utf-8", [("Location", where)])

@@ -83,10 +83,10 @@ def make_leafz(server: Server) -> Leafz:
     return Leafz(server_id=server.id, now=now_text(), leafnodes=0, leafs=[])
 
 
-def make_ipqueuesz(queues: dict[str, QueueLength], options: IpqueueszOptions) -> dict[str, QueueLength]:
+def make_ipqueuesz(queues: dict[str, tuple[int, int]], options: IpqueueszOptions) -> dict[str, QueueLength]:
     """The queues inside the server; those with nothing in them only when all are asked for."""
     return {
-        name: queue
-        for name, queue in sorted(queues.items())
-        if (queue.pending or queue.in_progress or options.all) and options.filter in name
+        name: QueueLength(pending=pending, in_progress=in_progress)
+        for name, (pending, in_progress) in sorted(queues.items())
+        if (pending or in_progress or options.all) and options.filter in name
     }
