@@ -4,6 +4,9 @@ from __future__ import annotations
 
 WILD = "a subject with a wildcard for a token is not stored: no filter could mean it alone"
 DIFFERENT: dict[str, dict[str, str]] = {
+    "lifecycle": {
+        "a stream is there after a restart": "the last message's id is still known after a restart; there it is not",
+    },
     "permissions": {
         "subscribe a wildcard": "s.> is let in where s.* is allowed, as there, but hears only what is allowed",
     },

@@ -27,7 +27,13 @@ STALL_S = 0.003
 CONFIRM_S = 30.0  # so long a password may wait to be hashed
 SNIPPET = 64
 # By the faults of kernel/parser.pxd: the reason that monitoring shows.
-FAULT_REASONS = ("", "Parse Error", "Maximum Control Line Exceeded", "Maximum Message Payload Exceeded", "Parse Error")
+FAULT_REASONS = (
+    "",
+    "Protocol Violation",
+    "Maximum Control Line Exceeded",
+    "Maximum Message Payload Exceeded",
+    "Protocol Violation",
+)
 
 
 class Connection(Link):

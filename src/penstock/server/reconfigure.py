@@ -95,7 +95,6 @@ async def _confirm_again(server: Server, connection: Connection, claim: Claim) -
 
 def _settle(server: Server, connection: Connection, found: Identity | None) -> None:
     if found is None or connection.account is not server.accounts.get(found.account):
-        connection.send_error(errors.AUTHORIZATION_VIOLATION)
         connection.close("Authentication Failure")
         return
     connection.keep_identity(found)
