@@ -141,14 +141,13 @@ class Server:
         if connection.tls is not None and connection.tls.is_first:
             own["tls_required"] = True  # as the reference says where plain clients may come, too
         if connection.kind == "websocket":
-            websocket = self.options.websocket
-            host, port = advertised(websocket.advertise, websocket.host, self.ws_port)
+            is_tls = self.ws_tls_context is not None
             own |= {
-                "host": host,
-                "port": port,
+                "host": self.options.websocket.host,
+                "port": self.ws_port,
                 "auth_required": self.authenticator.tells_required("websocket"),
-                "tls_required": self.ws_tls_context is not None,
-                "tls_available": False,
+                "tls_required": is_tls,
+                "tls_available": is_tls,
             }
         if changes.get("connect_info") and connection.account is not None:
             own["remote_account"] = connection.account.name
@@ -156,6 +155,8 @@ class Server:
             own["max_payload"] = connection.max_payload
         if self.is_lame_duck:
             own["ldm"] = True
+        if connection.connect is not None:  # only the first INFO keeps quiet about it where one need not say
+            own["auth_required"] = self.authenticator.is_required(connection.kind)
         return self._info.but(**(own | changes)).line()
 
     def new_nonce(self) -> bytes:
