@@ -466,3 +466,22 @@ def test_a_server_without_standard_files_runs(tmp_path: Path) -> None:
     assert path.exists()
     process.terminate()
     assert process.wait(READY_SECONDS) == 0
+
+
+def test_every_command_is_told_when_asked_for(serve: Callable[..., Served]) -> None:
+    one = serve("-V")
+    with socket.create_connection(("127.0.0.1", one.port), timeout=READY_SECONDS) as client:
+        client.sendall(b'CONNECT {"verbose":false}\r\nSUB a 1\r\nPUB a 2\r\nhi\r\nPING\r\n')
+        one.read_until("->> [PONG]")
+    told = [line.partition(" - ")[2].partition(" - ")[2] for line in one.lines if "[TRC]" in line]
+    assert told == [
+        '<<- [CONNECT {"verbose":false}]',
+        "<<- [SUB a 1]",
+        "<<- [PUB a 2]",
+        '<<- MSG_PAYLOAD: ["hi"]',
+        "<<- [PING]",
+        "->> [MSG a 1 2]",
+        '->> MSG_PAYLOAD: ["hi"]',
+        "->> [PONG]",
+    ]
+    assert one.end() == 0

@@ -44,7 +44,7 @@ class Listener:
     def _new_connection(self) -> asyncio.BaseProtocol:
         cid = self.server.next_cid()
         if self.kind == "nats":
-            connection = Connection(self.server, cid)
+            connection = self._make(cid)
             tls, context = self.server.options.tls, self.server.tls_context
             if tls is None or context is None:
                 return cast("asyncio.BaseProtocol", connection)
@@ -57,7 +57,19 @@ class Listener:
 
         if self._buffer is None:
             self._buffer = memoryview(bytearray(READ_SIZE))
-        return cast("asyncio.BaseProtocol", WebsocketConnection(self.server, cid, self._unready, self._buffer))
+        kind: type[WebsocketConnection] = WebsocketConnection
+        if self.server.log.is_trace:
+            from penstock.server.trace import TracedWebsocketConnection
+
+            kind = TracedWebsocketConnection
+        return cast("asyncio.BaseProtocol", kind(self.server, cid, self._unready, self._buffer))
+
+    def _make(self, cid: int) -> Connection:
+        if self.server.log.is_trace:
+            from penstock.server.trace import TracedConnection
+
+            return TracedConnection(self.server, cid)
+        return Connection(self.server, cid)
 
     async def stop(self) -> None:
         if self._listening is not None:
