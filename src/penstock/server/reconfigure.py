@@ -95,6 +95,9 @@ async def _confirm_again(server: Server, connection: Connection, claim: Claim) -
 
 def _settle(server: Server, connection: Connection, found: Identity | None) -> None:
     if found is None or connection.account is not server.accounts.get(found.account):
+        given, authenticator = connection.credentials, server.authenticator
+        if not given.user or given.user in authenticator.users or given.user == server.options.username:
+            connection.send_error(errors.AUTHORIZATION_VIOLATION)  # a user that is gone is not told
         connection.close("Authentication Failure")
         return
     connection.keep_identity(found)
