@@ -16,6 +16,7 @@ from certificates import Authority, name_of
 from cryptography.x509.oid import NameOID
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
+from wire_client import WireClient
 
 from harness import Kind, ServerProcess
 
@@ -259,3 +260,45 @@ def test_wss_is_ws_over_tls_with_or_without_certificates(kind: Kind, authority: 
         with socket.create_connection(("127.0.0.1", websocket_port(server)), timeout=5) as plain:
             plain.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             assert b" 101 " not in plain.recv(65536)
+
+
+# What INFO says.
+
+OWN = frozenset({"server_id", "server_name", "go", "git_commit", "nonce", "xkey", "product", "client_id"})
+CONFIGURED = {
+    "nothing": "",
+    "users": "authorization { users: [{user: a, password: b}] }",
+    "a user without a name": "authorization { users: [{user: a, password: b}] }\nno_auth_user: a",
+    "an account with a limit": "accounts { A: { limits: { max_payload: 100 }, users: [{user: a, password: b}] } }",
+    "the system account alone": "accounts { $SYS: {users: [{user: admin, password: x}]} }",
+    "an address to tell": "client_advertise: 'h.x:77'",
+}
+
+
+def told(info: dict[str, Any], ports: dict[int, str]) -> dict[str, Any]:
+    shown = {key: value for key, value in info.items() if key not in OWN}
+    return shown | {"port": ports.get(info["port"], info["port"])}
+
+
+@pytest.mark.parametrize("more", ["", "advertise: 'y:9'", "no_auth_user: a"])
+@pytest.mark.parametrize("name", CONFIGURED)
+def test_info_says_the_same_before_and_after_connect(name: str, more: str) -> None:
+    if "no_auth_user" in more and "user: a," not in CONFIGURED[name]:
+        pytest.skip("there is no user a")
+    login = ',"user":"a","pass":"b"' if "user: a," in CONFIGURED[name] else ""
+    lines = f'CONNECT {{"verbose":false,"protocol":1{login}}}', "PING"
+    found: dict[str, list[dict[str, Any]]] = {}
+    for kind in ("real", "ours"):
+        with ServerProcess(kind, f"{BASE}{CONFIGURED[name]}\n{websocket(more)}") as server:
+            ports = {server.port: "nats", websocket_port(server): "websocket"}
+            with client(server) as one:
+                one.send(*lines)
+                assert one.line() == b"PONG"
+                found[kind] = [told(one.info, ports), told(json.loads(one.line()[5:]), ports)]
+            plain = WireClient(server.port)
+            found[kind].append(told(json.loads(plain.receive().text), ports))
+            plain.send("\r\n".join([*lines, ""]).encode())
+            assert plain.receive().verb == "PONG"
+            found[kind].append(told(json.loads(plain.receive().text), ports))
+            plain.close()
+    assert found["ours"] == found["real"]
