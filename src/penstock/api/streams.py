@@ -37,7 +37,7 @@ T = TypeVar("T")
 NAMES_MAX = 1024
 LIST_MAX = 256
 SUBJECTS_MAX = 100_000
-SLICE = 32  # streams described in one turn of the loop
+SLICE = 8  # streams described in one turn of the loop
 SUBJECT_SLICE = 2048  # subjects named in one turn of the loop
 
 _INFO = Struct(
