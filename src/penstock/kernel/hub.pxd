@@ -49,6 +49,7 @@ cdef class Hub:
     cdef int route(self, Sublist sublist, Client publisher, Letter* letter, bint cached) except -1
     cdef bint deliver(self, Sub* sub, Sublist sublist, Client publisher, Letter* letter) except -1
     cdef int write(self, Client client, Sub* sub, Letter* letter) except -1
+    cdef void count(self, Client client, Letter* letter) noexcept
     cdef int make_tail(self, Letter* letter, bint has_headers) except -1
     cdef int no_responders(self, Client client, Command* command) except -1
     cdef int end_read(self) except -1

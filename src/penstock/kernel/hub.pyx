@@ -366,7 +366,8 @@ cdef class Hub:
             if sub.max_msgs > 0 and sub.msgs >= sub.max_msgs:
                 client.drop(sub)
                 sublist.remove(sub)
-            self.write(client, sub, letter)
+            if self.write(client, sub, letter):
+                self.count(client, letter)
             if letter.reply_size and client.permissions is not None and client.permissions.has_responses:
                 client.permissions.note_reply(letter.reply, letter.reply_size, _now(CLOCK_MONOTONIC))
             if publisher is not None and client.backlog + client.out_size > client.max_pending - client.max_pending // STALL_PART:
@@ -432,7 +433,7 @@ cdef class Hub:
         return 0
 
     cdef int write(self, Client client, Sub* sub, Letter* letter) except -1:
-        """One MSG or HMSG frame into the client's buffer."""
+        """One MSG or HMSG frame into the client's buffer; 0 when it takes no more. A status alone is not counted."""
         cdef bint has_headers = letter.headers_size != 0 and client.has_headers
         cdef uint8_t* out
         cdef uint8_t* start
@@ -466,25 +467,27 @@ cdef class Hub:
         if has_headers:
             memcpy(out, letter.headers, letter.headers_size)
             out += letter.headers_size
-            client.out_bytes += letter.headers_size
-            self.out_bytes += letter.headers_size
         if letter.payload_size:
             memcpy(out, letter.payload, letter.payload_size)
             out += letter.payload_size
         out[0] = c"\r"
         out[1] = c"\n"
         client.out_size += <size_t>(out + 2 - start)
-        client.out_msgs += 1
-        client.out_bytes += letter.payload_size
-        self.out_msgs += 1
-        self.out_bytes += letter.payload_size
-        if client.sublist is not None:
-            client.sublist.out_msgs += 1
-            client.sublist.out_bytes += letter.payload_size
         if client.backlog + client.out_size > <uint64_t>client.max_pending:
             client.is_slow = True
         self.soil(client)
-        return 0
+        return 1
+
+    cdef void count(self, Client client, Letter* letter) noexcept:
+        """A message that was written, in the counters of the client, its account and the server."""
+        cdef uint64_t size = letter.payload_size + (letter.headers_size if client.has_headers else 0)
+        client.out_msgs += 1
+        client.out_bytes += size
+        self.out_msgs += 1
+        self.out_bytes += size
+        if client.sublist is not None:
+            client.sublist.out_msgs += 1
+            client.sublist.out_bytes += size
 
     # Doors.
 

@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from penstock.server.auth import GLOBAL_ACCOUNT
+from penstock.server.monitor.closed import account_name
 from penstock.server.system_requests import SystemRequests
 from penstock.wire import go_json
 
@@ -80,7 +81,7 @@ class System:
     def connected(self, connection: Connection) -> None:
         """A client is in its account, and has said CONNECT."""
         self._tell_connections(connection.account)
-        subject = f"$SYS.ACCOUNT.{_account_name(connection)}.CONNECT"
+        subject = f"$SYS.ACCOUNT.{account_name(connection)}.CONNECT"
         if self._is_heard(subject):
             from penstock.server.system_events import connect_event
 
@@ -91,7 +92,7 @@ class System:
         account = connection.account
         if account is not None:
             self._tell_connections(account, leaving=1 if connection.client.cid in account.clients else 0)
-        self._tell_of_end(f"$SYS.ACCOUNT.{_account_name(connection)}.DISCONNECT", connection, reason)
+        self._tell_of_end(f"$SYS.ACCOUNT.{account_name(connection)}.DISCONNECT", connection, reason)
 
     def auth_error(self, connection: Connection, reason: str) -> None:
         """A client showed the wrong credentials, or none."""
@@ -153,8 +154,3 @@ class System:
         for account in self._server.accounts.values():
             if account.clients:
                 self._tell_connections(account)
-
-
-def _account_name(connection: Connection) -> str:
-    """One that nobody has let in yet counts with $G, as in the reference."""
-    return connection.account.name if connection.account is not None else GLOBAL_ACCOUNT

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from penstock.server.auth import GLOBAL_ACCOUNT
 from penstock.server.monitor.accstatz import AccountStat, TrafficByKind, account_stat
-from penstock.server.monitor.closed import user_name
+from penstock.server.monitor.closed import account_name, user_name
 from penstock.server.monitor.connz import rtt_shown
 from penstock.server.monitor.js_facts import JetStreamVarz, js_varz
 from penstock.server.monitor.page import FEATURE_FLAGS, Page
@@ -144,11 +143,6 @@ def server_info(server: Server, seq: int) -> ServerInfo:
         seq=seq,
         time=go_json.time_text(time.time_ns()),
     )
-
-
-def account_name(connection: Connection) -> str:
-    """One that nobody has let in yet counts with $G, as in the reference."""
-    return connection.account.name if connection.account is not None else GLOBAL_ACCOUNT
 
 
 def connect_event(connection: Connection, server: ServerInfo) -> ConnectEvent:

@@ -88,7 +88,7 @@ class ClosedConnection:
             version=connection.version,
             tls=connection.tls,
             user=user_name(connection),
-            account=client.account.name if client.account is not None else GLOBAL_ACCOUNT,
+            account=account_name(connection),
             subscriptions=tuple(HeldSubscription.of(sub) for sub in held[:SUBSCRIPTIONS_MAX]),
         )
 
@@ -98,3 +98,8 @@ def user_name(connection: Connection) -> str:
     if connection.user or connection.connect is None:
         return connection.user
     return Credentials.of(connection.connect).shown
+
+
+def account_name(connection: Connection) -> str:
+    """Where it is. One that nobody has let in yet counts with $G, as in the reference."""
+    return connection.account.name if connection.account is not None else GLOBAL_ACCOUNT
