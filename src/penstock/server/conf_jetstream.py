@@ -9,6 +9,7 @@ from penstock.server.conf_values import (
     Fault,
     Findings,
     Handler,
+    checked,
     duration_of,
     flag_of,
     go_type,
@@ -83,15 +84,6 @@ def _handlers(options: JetStreamOptions, findings: Findings) -> dict[str, Handle
     def limits(inner: Node) -> None:
         _read_limits(inner, options, findings)
 
-    def checked_size(name: str) -> Handler:
-        def handler(inner: Node) -> None:
-            size_of(inner, name)
-
-        return handler
-
-    def count(inner: Node) -> None:
-        _count(inner, "size")
-
     def absolute(key: str) -> Handler:
         def handler(inner: Node) -> None:
             is_text = key == "meta_compact_size" and isinstance(inner.value, str)
@@ -106,9 +98,6 @@ def _handlers(options: JetStreamOptions, findings: Findings) -> dict[str, Handle
             text = f'Expected an absolute size for "max_concurrent_io" between {low} and {high}, got'
             raise Fault(inner, f"{text} {shown(inner.value)}")
 
-    def extension_hint(inner: Node) -> None:
-        text_of(inner)
-
     return {
         "strict": strict,
         "store store_dir storedir": store_dir,
@@ -120,17 +109,17 @@ def _handlers(options: JetStreamOptions, findings: Findings) -> dict[str, Handle
         "enable enabled": into(options, "enabled", flag_of),
         "durability": into(options, "durability", durability_of),
         "key ek encryption_key prev_key prev_ek prev_encryption_key cipher tpm": encryption,
-        "extension_hint": extension_hint,
+        "extension_hint": checked(text_of),
         "limits": limits,
         "unique_tag": into(options, "unique_tag", lambda n: text_of(n).strip().lower()),
         "request_queue_limit": into(options, "request_queue_limit", lambda n: _count(n, "size") or 10_000),
         # These steer replication and the reference's own buffers: there is nothing here that they could change.
-        "max_outstanding_catchup": checked_size("max_outstanding_catchup"),
-        "max_buffered_size": checked_size("max_buffered_size"),
+        "max_outstanding_catchup": checked(lambda n: size_of(n, "max_outstanding_catchup")),
+        "max_buffered_size": checked(lambda n: size_of(n, "max_buffered_size")),
         "meta_compact": absolute("meta_compact"),
         "meta_compact_size": absolute("meta_compact_size"),
-        "max_buffered_msgs info_queue_limit": count,
-        "meta_compact_sync": lambda n: flag_of(n) and None,
+        "max_buffered_msgs info_queue_limit": checked(lambda n: _count(n, "size")),
+        "meta_compact_sync": checked(flag_of),
         "max_concurrent_io": concurrent_io,
     }
 
@@ -152,8 +141,8 @@ def _read_limits(node: Node, options: JetStreamOptions, findings: Findings) -> N
             inner.value,
             keys(
                 {
-                    "max_inflight_per_stream max_inflight_total max_msgs": lambda n: int_of(n) and None,
-                    "timeout": lambda n: _duration(n) and None,
+                    "max_inflight_per_stream max_inflight_total max_msgs": checked(int_of),
+                    "timeout": checked(_duration),
                 }
             ),
         )

@@ -74,6 +74,15 @@ def into(target: object, name: str, read: Callable[[Node], Any]) -> Handler:
     return handler
 
 
+def checked(read: Callable[[Node], Any]) -> Handler:
+    """A handler for a value that has no effect here, and must be one all the same."""
+
+    def handler(node: Node) -> None:
+        read(node)
+
+    return handler
+
+
 def go_type(value: Any) -> str:
     """What Go calls the type of a value that was read."""
     for kind, name in (

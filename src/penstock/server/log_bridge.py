@@ -22,8 +22,8 @@ class LogBridge(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             text = record.getMessage()
-        except (TypeError, ValueError) as error:  # arguments that do not fit the text
-            text = f"{record.msg} ({error})"
+        except (TypeError, ValueError) as why:  # arguments that do not fit the text
+            text = f"{record.msg} ({why})"
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
             text = f"{text.splitlines()[0] if text else record.name}: {type(error).__name__}: {error}"
