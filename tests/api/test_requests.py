@@ -119,6 +119,15 @@ def test_accounts_do_not_see_each_other(run: Run) -> None:
     run(test)
 
 
+def test_an_account_of_any_name_has_a_folder(run: Run) -> None:
+    async def test(place: Place) -> None:
+        caller = await place.add("acme.com/a b%*")
+        assert (await caller.api("STREAM.CREATE.S", {"name": "S"}))["did_create"]
+        assert place.jetstream.accounts["acme.com/a b%*"].database.account == "acme%2Ecom%2Fa%20b%25%2A"
+
+    run(test)
+
+
 def test_a_level_above_ours_is_refused(run: Run) -> None:
     async def test(place: Place) -> None:
         for level, is_refused in (("5", False), ("6", True), ("x", True), ("", False), ("-1", False)):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import tempfile
 import time
 from typing import TYPE_CHECKING, Protocol
@@ -37,9 +38,17 @@ ENDPOINTS = (
 TEMPORARY = os.path.join(tempfile.gettempdir(), "nats", "penstock")  # where no store_dir is given
 WATCH_S = 1.0
 SCARCE_BYTES = 1 << 30  # more than one second can bring: with less room every batch is looked at
+_PLAIN = re.compile(r"[^\x00-\x20\x7f.*>/\\%]")
 DIRECT = b"$JS.API.DIRECT.GET"
 NEXT = b"$JS.API.CONSUMER.MSG.NEXT."
 MAPPED = (b"$KV.", b"$OBJ.")  # buckets that are also reached through a domain's API
+
+
+def folder_of(account: str) -> str:
+    """The folder of an account in the store: its name, with what a folder's name cannot have as %2E and the like."""
+    return "".join(
+        char if _PLAIN.match(char) else "".join(f"%{byte:02X}" for byte in char.encode()) for char in account
+    )
 
 
 class Host(Protocol):
@@ -120,7 +129,7 @@ class JetStream:
         root = self._lent.root if self._lent is not None else None
         for one in self.accounts.values():
             root = root or one.database.root
-        return Database(self.store_dir, durability=self.options.durability, account=name, root=root)
+        return Database(self.store_dir, durability=self.options.durability, account=folder_of(name), root=root)
 
     def _serve(self, account: Account) -> None:
         if account in self._services:
