@@ -64,6 +64,7 @@ class Server:
         self.total_connections = 0
         self.slow_consumers = 0
         self.stale_connections = 0
+        self._stalls_gone = 0
         self.is_ready = False
         self.is_lame_duck = False
         self.is_stopping = False
@@ -90,7 +91,8 @@ class Server:
 
     @property
     def stalls(self) -> int:
-        return sum(connection.stalls for connection in self.connections.values())
+        """How often a publisher was slowed down, those that have gone included."""
+        return self._stalls_gone + sum(connection.stalls for connection in self.connections.values())
 
     @property
     def default_account(self) -> Account:
@@ -330,6 +332,7 @@ class Server:
         """Before its subscriptions go."""
         if self.connections.pop(connection.cid, None) is not None:
             self.closed.append(ClosedConnection.of(connection, reason, time.time_ns()))
+            self._stalls_gone += connection.stalls
             self.log.debug(f"{connection.label} - Client connection closed: {reason}")
 
     def connection_closed(self, connection: Connection) -> None:
