@@ -94,10 +94,13 @@ async def _confirm_again(server: Server, connection: Connection, claim: Claim) -
 
 
 def _settle(server: Server, connection: Connection, found: Identity | None) -> None:
-    if found is None or connection.account is not server.accounts.get(found.account):
-        given, authenticator = connection.credentials, server.authenticator
-        if not given.user or given.user in authenticator.users or given.user == server.options.username:
-            connection.send_error(errors.AUTHORIZATION_VIOLATION)  # a user that is gone is not told
-        connection.close("Authentication Failure")
+    if found is not None and connection.account is server.accounts.get(found.account):
+        connection.keep_identity(found)
         return
-    connection.keep_identity(found)
+    given, authenticator = connection.credentials, server.authenticator
+    if given.nkey or given.user:
+        user = authenticator.nkeys.get(given.nkey) if given.nkey else authenticator.users.get(given.user)
+        if user is None or (user.account or GLOBAL_ACCOUNT) != connection.account.name:
+            connection.close("Client Closed")  # a user that is gone, or in another account now, is not told
+            return
+    connection.unauthorized()
