@@ -26,13 +26,15 @@ help: ## this list
 .venv/.built: .venv/.installed $(PYX)
 	@echo "compiling the kernels …"
 	@$(BIN)/python setup.py -q build_ext --inplace -j 2 > build.log 2>&1 || { cat build.log; exit 1; }
+	@$(BIN)/python -m compileall -q src  # a server starts three times as fast
 	@touch $@
 
 build: .venv/.built ## make .venv and compile the kernels
 
-demo: build ## a stream of orders, end to end: write, kill -9, verify, erase, export; the same on Spark; pictures
+demo: build ## a stream of orders, end to end: write, kill -9, verify, erase, export; the same on Spark; the server under load
 	@$(BIN)/python examples/demo.py
 	@$(BIN)/python examples/pipeline.py demo-out
+	@$(BIN)/python examples/server.py demo-out --number 16
 
 test: build ## the whole suite, with a fifth of each campaign
 	@$(BIN)/python -m pytest -n 2 --dist worksteal

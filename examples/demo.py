@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from story import Story
+
 import penstock
 
 DAY_START = int(datetime(2026, 11, 2, tzinfo=UTC).timestamp())
@@ -96,25 +98,6 @@ class Acks:
     duplicates: int = 0
     points: list[tuple[float, int, float]] = field(default_factory=list)  # when, how many, seconds to the ack
     killed_at: float = 0.0
-
-
-class Story:
-    """Numbered steps with their times."""
-
-    def __init__(self) -> None:
-        self.number = 0
-        self.began = self.last = time.perf_counter()
-
-    def step(self, title: str) -> None:
-        self.number += 1
-        self.last = time.perf_counter()
-        print(f"\n{self.number:2}. {title}")
-
-    def say(self, text: str) -> None:
-        print(f"    {text}")
-
-    def took(self, text: str) -> None:
-        self.say(f"{text}  [{time.perf_counter() - self.last:.2f} s]")
 
 
 def run_writer(folder: str, count: int, start: int, acks: Acks, kill_at: int | None) -> None:

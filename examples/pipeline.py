@@ -13,6 +13,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from story import Story
+
 import penstock
 import penstock.spark
 
@@ -22,25 +24,6 @@ if TYPE_CHECKING:
 ORDER = "order long, at long, customer long, cents long, items long, card string"
 NAMES = {"eu": "Europe", "us": "Americas", "ap": "Asia-Pacific"}
 COLOURS = {"eu": "#2f6fb5", "us": "#d98032", "ap": "#4a9a6b"}
-
-
-class Story:
-    """Numbered steps with their times, going on from the first half's."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.began = self.last = time.perf_counter()
-
-    def step(self, title: str) -> None:
-        self.number += 1
-        self.last = time.perf_counter()
-        print(f"\n{self.number:2}. {title}", flush=True)
-
-    def say(self, text: str) -> None:
-        print(f"    {text}", flush=True)
-
-    def took(self, text: str) -> None:
-        self.say(f"{text}  [{time.perf_counter() - self.last:.2f} s]")
 
 
 def main() -> int:

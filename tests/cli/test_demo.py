@@ -24,6 +24,14 @@ def test_the_demo_runs_twice(tmp_path: Path) -> None:
     check_pipeline(tmp_path / "out")
 
 
+def test_the_server_of_the_demo_loses_nothing_it_has_acknowledged(tmp_path: Path) -> None:
+    command = [sys.executable, str(DEMO.parent / "server.py"), str(tmp_path / "out"), "--seconds", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for text in ("ready after", '{"status":"ok"}', "exit code 0", " 0 missing"):
+        assert text in done.stdout, done.stdout
+
+
 def check_pipeline(out: Path) -> None:
     """The second half, on Spark."""
     command = [sys.executable, str(DEMO.parent / "pipeline.py"), str(out)]
