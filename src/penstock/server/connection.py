@@ -7,6 +7,7 @@ when it does wrong, pings, and its end. `close` takes the reference's reasons, w
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -84,8 +85,15 @@ class Connection(Link):
 
     @property
     def label(self) -> str:
-        """What log lines begin with."""
-        return f"{self.ip}:{self.port} - {'wid' if self.kind == 'websocket' else 'cid'}:{self.cid}"
+        """What log lines begin with: where it is from, what it is, and who, as far as it has told."""
+        place = f"{self.ip}:{self.port} - {'wid' if self.kind == 'websocket' else 'cid'}:{self.cid}"
+        if not self.was_connected or self.connect is None:
+            return place
+        version = f"v{self.connect.version}" if self.connect.version else ""
+        client = ":".join(part for part in (version, self.connect.lang, self.connect.name) if part)
+        who = self.identity.label if self.identity is not None else ""
+        account = f"{self.account.name}/{who}" if who and self.account is not None else ""
+        return " - ".join([place, *(json.dumps(part, ensure_ascii=False) for part in (client, account) if part)])
 
     @property
     def name(self) -> str:
