@@ -6,6 +6,7 @@ All streams tell one eventfd of their commits; it wakes the loop, and the answer
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -13,6 +14,8 @@ from penstock.kernel.hub import Hub
 
 if TYPE_CHECKING:
     from penstock.broker.intake import Intake
+
+log = logging.getLogger("penstock")
 
 
 class Sender(Protocol):
@@ -22,7 +25,10 @@ class Sender(Protocol):
 
 
 class Turn:
-    """The end of each turn of one loop's work."""
+    """The end of each turn of one loop's work.
+
+    Always true: a turn comes to its end, whatever one stream or one client does in it; the others are served.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, hub: Hub) -> None:
         self.loop = loop
@@ -52,21 +58,34 @@ class Turn:
 
     def end(self) -> None:
         """Submit, settle, flush: once for everything that came in this turn."""
-        hub = self.hub
-        hub.begin_turn_end()
+        self.hub.begin_turn_end()
         if self._touched:
             touched, self._touched = self._touched, {}
             for intake in touched:
-                intake.submit()
-                if intake.settle():
-                    self._waiting.add(intake)
+                self._serve(intake, submits=True)
         self._flush()
+
+    def _serve(self, intake: Intake, submits: bool) -> None:
+        try:
+            if submits:
+                intake.submit()
+            is_waiting = intake.settle()
+        except Exception:  # noqa: BLE001 - one stream's failure is not the others'
+            log.exception("stream %s: its turn failed", intake.name)
+            is_waiting = intake.ingest.is_waiting
+        if is_waiting:
+            self._waiting.add(intake)
 
     def _flush(self) -> None:
         for client in self.hub.take_dirty():
-            cast(Sender, client).flush()
+            try:
+                cast(Sender, client).flush()
+            except Exception:  # noqa: BLE001 - nor one client's
+                log.exception("%r: sending failed", client)
         self.hub.bury()
         self.hub.finish_turn_end()
+        if self._touched:  # what was answered or republished went into a stream
+            self._ask()
 
     def _committed(self) -> None:
         """A commit thread says that something moved."""
@@ -77,8 +96,7 @@ class Turn:
         self.hub.begin_turn_end()
         waiting, self._waiting = self._waiting, set()
         for intake in waiting:
-            if intake.settle():
-                self._waiting.add(intake)
+            self._serve(intake, submits=False)
         self._flush()
 
     def forget(self, intake: Intake) -> None:
