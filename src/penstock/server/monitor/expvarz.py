@@ -21,7 +21,6 @@ def make_expvarz() -> dict[str, Any]:
         "memstats": {
             "Alloc": resident_bytes(),
             "Sys": virtual_bytes(),
-            "HeapObjects": sum(gc.get_count()),
             "NumGC": sum(one["collections"] for one in counts),
             "EnableGC": gc.isenabled(),
         },

@@ -58,14 +58,20 @@ async def breathe() -> None:
     await asyncio.sleep(0)
 
 
+def is_long(page: Any) -> bool:
+    """Whether a page is encoded in pieces."""
+    name = page.long_list if isinstance(page, Page) else ""
+    return bool(name) and len(getattr(page, name) or ()) > SLICE
+
+
 async def encode_page(page: Any, indent: int = 0) -> AsyncIterator[bytes]:
     """The page's JSON in pieces, indented as Go's MarshalIndent does it where `indent` is not 0."""
-    name = page.long_list if isinstance(page, Page) else ""
-    entries = getattr(page, name) if name else None
-    if not entries or len(entries) <= SLICE:
+    if not is_long(page):
         text = go_json.encode(page)
         yield msgspec.json.format(text, indent=indent) if indent else text
         return
+    name = page.long_list
+    entries = getattr(page, name)
     # Encode the page with one entry in the list, and put the slices in that entry's place.
     mark = msgspec.Raw(b'"\\u0000"')
     text = go_json.encode(msgspec.structs.replace(page, **{name: [mark]}))
@@ -84,6 +90,6 @@ async def encode_page(page: Any, indent: int = 0) -> AsyncIterator[bytes]:
     yield tail
 
 
-async def page_bytes(page: Any) -> bytes:
+async def page_bytes(page: Any, indent: int = 0) -> bytes:
     """The page's JSON in one piece, as `$SYS` answers carry it."""
-    return b"".join([piece async for piece in encode_page(page)])
+    return b"".join([piece async for piece in encode_page(page, indent)])

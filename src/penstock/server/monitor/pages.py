@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -19,7 +19,7 @@ from penstock.server.monitor.expvarz import make_expvarz, stacks
 from penstock.server.monitor.healthz import HealthzOptions, make_healthz
 from penstock.server.monitor.http import Response
 from penstock.server.monitor.jsz import JszOptions, make_jsz
-from penstock.server.monitor.page import RequestError, encode_page
+from penstock.server.monitor.page import RequestError, encode_page, is_long, page_bytes
 from penstock.server.monitor.peers import (
     IpqueueszOptions,
     make_gatewayz,
@@ -97,44 +97,44 @@ class Pages:
 
     async def _varz(self, query: Query) -> Response:
         self._count("/varz")
-        return _json(make_varz(self.server, self._monitor))
+        return await _json(make_varz(self.server, self._monitor))
 
     async def _jsz(self, query: Query) -> Response:
         self._count("/jsz")
-        return _json(await make_jsz(self.server, JszOptions.of_query(query)))
+        return await _json(await make_jsz(self.server, JszOptions.of_query(query)))
 
     async def _connz(self, query: Query) -> Response:
         options = ConnzOptions.of_query(query)
         self._count("/connz")
-        return _json(await make_connz(self.server, options))
+        return await _json(await make_connz(self.server, options))
 
     async def _accountz(self, query: Query) -> Response:
         self._count("/accountz")
-        return _json(make_accountz(self.server, AccountzOptions(query.text("acc"))))
+        return await _json(make_accountz(self.server, AccountzOptions(query.text("acc"))))
 
     async def _accstatz(self, query: Query) -> Response:
         self._count("/accstatz")
-        return _json(make_accstatz(self.server, AccstatzOptions(include_unused=query.boolean("unused"))))
+        return await _json(make_accstatz(self.server, AccstatzOptions(include_unused=query.boolean("unused"))))
 
     async def _subsz(self, query: Query) -> Response:
         self._count("/subsz")
-        return _json(await make_subsz(self.server, SubszOptions.of_query(query)))
+        return await _json(await make_subsz(self.server, SubszOptions.of_query(query)))
 
     async def _routez(self, query: Query) -> Response:
         query.subscriptions()
         self._count("/routez")
-        return _json(make_routez(self.server))
+        return await _json(make_routez(self.server))
 
     async def _leafz(self, query: Query) -> Response:
         self._count("/leafz")
         query.boolean("subs")
-        return _json(make_leafz(self.server))
+        return await _json(make_leafz(self.server))
 
     async def _gatewayz(self, query: Query) -> Response:
         self._count("/gatewayz")
         query.subscriptions()
         query.boolean("accs")
-        return _json(make_gatewayz(self.server))
+        return await _json(make_gatewayz(self.server))
 
     async def _raftz(self, query: Query) -> Response:
         return Response(b"No Raft nodes registered", 404)
@@ -170,13 +170,10 @@ class Pages:
         return Response(await metrics.text(self.server), 200, metrics.CONTENT_TYPE)
 
 
-def _json(page: Any) -> Response:
-    return Response(_pieces(page), 200, _JSON, _CORS)
-
-
-async def _pieces(page: Any) -> AsyncIterator[bytes]:
-    async for piece in encode_page(page, indent=2):
-        yield piece
+async def _json(page: Any) -> Response:
+    """A long page is sent as it is encoded; one that is short says its length."""
+    body = encode_page(page, indent=2) if is_long(page) else await page_bytes(page, indent=2)
+    return Response(body, 200, _JSON, _CORS)
 
 
 def _redirect(path: str, query: str) -> Response:
