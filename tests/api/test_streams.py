@@ -226,3 +226,33 @@ def test_a_database_of_the_same_process_is_served_and_stays_open(tmp_path: Path)
 
         asyncio.run(main())
         assert db.get_stream("NEW").get(1).data == b"y"
+
+
+def test_requests_of_a_stream_that_is_just_being_deleted_find_none(run: Run) -> None:
+    async def test(place: Place) -> None:
+        await place.caller.api("STREAM.CREATE.S", {"name": "S", "allow_direct": True})
+        await place.caller.publish("S", b"x")
+        account = place.jetstream.accounts["$G"]
+        await asyncio.to_thread(account.streams["S"].stream._close)  # as a delete does, before the loop hears of it
+        assert (await place.caller.api("STREAM.MSG.GET.S", {"seq": 1}))["error"]["err_code"] in (10037, 10059)
+        (found,) = await place.caller.ask("$JS.API.DIRECT.GET.S", {"seq": 1})
+        assert found.headers == b"NATS/1.0 404 Message Not Found\r\n\r\n"
+        assert (await place.caller.api("STREAM.PURGE.S"))["error"]["err_code"] in (10059, 10110)
+
+    run(test)
+
+
+def test_publishing_while_a_stream_is_deleted_and_made_anew_loses_no_acknowledged_message(run: Run) -> None:
+    """What was acknowledged is either in the stream that was deleted, or in the new one: sequences begin at 1 again."""
+
+    async def test(place: Place) -> None:
+        caller = place.caller
+        for _ in range(5):
+            await caller.api("STREAM.CREATE.S", {"name": "S"})
+            asked = [asyncio.ensure_future(caller.publish("S", b"%d" % n)) for n in range(50)]
+            deleted = asyncio.ensure_future(caller.api("STREAM.DELETE.S"))
+            assert [(await one)["seq"] for one in asked] == list(range(1, 51))
+            assert (await deleted)["success"]
+        assert not caller.account.has_interest(b"S")
+
+    run(test)

@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.api.level import asks_too_much
 from penstock.api.messages import GET, SEQ_STOP, find_seq
-from penstock.errors import CorruptBlock, InvalidJson
+from penstock.errors import InvalidJson, StoreError
 from penstock.kernel.direct import DirectSender
 from penstock.kernel.reader import Reader
 from penstock.kernel.subject import is_valid_filter
@@ -178,7 +178,7 @@ class Direct:
         try:
             if not self._sender.send(request.reply, find_seq(self._stream, wanted), "no_hdr" in wanted):
                 request.respond(b"", NOT_FOUND)
-        except CorruptBlock:  # the store has told of it
+        except StoreError:  # damaged, of which the store has told, or just being deleted
             request.respond(b"", NOT_FOUND)
         return None
 
@@ -225,7 +225,7 @@ class Direct:
             pending -= 1
             try:
                 size = self._sender.send_placed(request.reply, seq, pending, last)
-            except CorruptBlock:
+            except StoreError:
                 size = -1
             if size < 0:
                 request.respond(b"", NOT_FOUND)

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.api.call import Answer, Call, Endpoint, Fields
 from penstock.api.level import asks_too_much
-from penstock.errors import ApiError, ApiLevelRequired, ClusterRequired, NotEnabledForAccount
+from penstock.errors import (
+    ApiError,
+    ApiLevelRequired,
+    ClusterRequired,
+    NotEnabledForAccount,
+    StoreClosed,
+    StoreError,
+    StreamNotFound,
+)
 from penstock.wire.go_json import encode
 
 if TYPE_CHECKING:
@@ -175,6 +183,9 @@ class Api:
         except ApiError as error:
             self._refuse(call, error)
             return None
+        except StoreError as error:
+            self._refuse(call, store_refusal(error))
+            return None
         except Exception:  # noqa: BLE001 - our own mistake must not end the queue: it is logged and answered
             self._fail(call)
             return None
@@ -188,6 +199,8 @@ class Api:
             fields = await answer if inspect.isawaitable(answer) else answer
         except ApiError as error:
             self._refuse(call, error)
+        except StoreError as error:
+            self._refuse(call, store_refusal(error))
         except Exception:  # noqa: BLE001 - our own mistake must not end the queue: it is logged and answered
             self._fail(call)
         else:
@@ -218,3 +231,8 @@ class Api:
             call.jetstream.api_errors += is_error
         call.request.respond(reply)
         self._advisories.audit(call.request, reply)
+
+
+def store_refusal(error: StoreError) -> ApiError:
+    """What a request is told that the store could not serve; a stream that was closed meanwhile is a deleted one."""
+    return StreamNotFound() if isinstance(error, StoreClosed) else ApiError(str(error))

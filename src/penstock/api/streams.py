@@ -133,13 +133,15 @@ async def delete(call: Call) -> Fields:
     account, name = call.account, call.names[0]
     async with account.changes:
         intake = account.stream(name)
-        await intake.committed()
+        await intake.drain()  # who publishes from now on finds nobody
         try:
             await asyncio.to_thread(account.database.delete_stream, name)
         except (StoreError, OSError) as error:
             raise StreamDeleteFailed(str(error)) from error
         finally:
             account.follow(name)
+            if name in account.streams:  # it could not be deleted, and takes messages again
+                intake.configure()
     account.jetstream.advisories.stream_action(account.account, name, "delete")  # before the answer, unlike the others
     return {"success": True}
 

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from penstock.db.stream import Stream
-from penstock.errors import ApiError, BatchesDisabled, StoreError, StoreFailed
+from penstock.errors import ApiError, BatchesDisabled, StoreClosed, StoreError, StoreFailed
 from penstock.kernel.ingest import Ingest
 from penstock.wire.go_json import encode
 
@@ -102,7 +102,7 @@ class Intake:
         self.turn.forget(self)
         for _, future in self._waiters:
             if not future.done():
-                future.set_exception(StoreError(f"stream {self.name} is closed"))
+                future.set_exception(StoreClosed(f"stream {self.name} is closed"))
         self._waiters.clear()
 
     # What the compiled side asks.
