@@ -55,26 +55,28 @@ class Handshake:
     def __init__(self, options: WebsocketOptions, is_tls: bool) -> None:
         self.options = options
         self.is_tls = is_tls
-        self._pending = b""
+        self._reader = new_reader()
 
     def receive(self, data: bytes) -> Upgrade | Refusal | None:
         """What the next whole request comes to; None: it is not whole. After a refusal, ask with b"" for the next."""
-        self._pending += data
-        reader = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_SIZE_MAX)
         try:
-            reader.receive_data(self._pending)
-            event = reader.next_event()
+            if data:
+                self._reader.receive_data(data)
+            event = self._reader.next_event()
             if not isinstance(event, h11.Request):
                 return None
-            rest = reader.next_event()
+            rest = self._reader.next_event()
         except h11.RemoteProtocolError as error:
             return unreadable(error)
-        self._pending, _ = reader.trailing_data
+        pending, _ = self._reader.trailing_data
+        self._reader = new_reader()
+        if pending:
+            self._reader.receive_data(pending)
         found = self._judge(event)
         if not isinstance(rest, h11.EndOfMessage):
             # It goes on with a body that nobody reads.
             return Refusal(b"" if isinstance(found, Upgrade) else found.reply, "request has a body", is_final=True)
-        if isinstance(found, Upgrade) and self._pending:
+        if isinstance(found, Upgrade) and pending:
             return Refusal(b"", "client sent data before handshake is complete", is_final=True)
         return found
 
@@ -151,6 +153,10 @@ class Handshake:
         )
 
 
+def new_reader() -> h11.Connection:
+    return h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_SIZE_MAX)
+
+
 def refusal(status: int, reason: str) -> Refusal:
     phrase = http.HTTPStatus(status).phrase
     body = f"{phrase}\n"
@@ -173,7 +179,7 @@ def unreadable(error: h11.RemoteProtocolError) -> Refusal:
 
 
 def accept(key: str, is_compressed: bool, is_masked: bool, more: dict[str, str]) -> bytes:
-    proof = base64.b64encode(hashlib.sha1(key.encode("latin-1") + GUID).digest()).decode()
+    proof = base64.b64encode(hashlib.sha1(key.encode("latin-1") + GUID, usedforsecurity=False).digest()).decode()
     lines = [
         "HTTP/1.1 101 Switching Protocols",
         "Upgrade: websocket",
