@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import nats
@@ -14,6 +16,13 @@ from penstock.errors import PenstockError
 
 # nats-py leaves its socket's writer to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """The garbage of this test is not the next one's trouble."""
+    yield
+    gc.collect()
 
 
 async def connect(url: str, **options: object) -> nats.NATS:

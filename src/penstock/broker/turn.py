@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING
 
 from penstock.kernel.hub import Hub
 
@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from penstock.broker.intake import Intake
 
 log = logging.getLogger("penstock")
-
-
-class Sender(Protocol):
-    """A client that can be told to send what waits for it."""
-
-    def flush(self) -> None: ...
 
 
 class Turn:
@@ -59,6 +53,7 @@ class Turn:
     def end(self) -> None:
         """Submit, settle, flush: once for everything that came in this turn."""
         self.hub.begin_turn_end()
+        self.hub.take_batches()
         if self._touched:
             touched, self._touched = self._touched, {}
             for intake in touched:
@@ -70,18 +65,14 @@ class Turn:
             if submits:
                 intake.submit()
             is_waiting = intake.settle()
-        except Exception:  # noqa: BLE001 - one stream's failure is not the others'
+        except Exception:
             log.exception("stream %s: its turn failed", intake.name)
             is_waiting = intake.ingest.is_waiting
         if is_waiting:
             self._waiting.add(intake)
 
     def _flush(self) -> None:
-        for client in self.hub.take_dirty():
-            try:
-                cast(Sender, client).flush()
-            except Exception:  # noqa: BLE001 - nor one client's
-                log.exception("%r: sending failed", client)
+        self.hub.flush()
         self.hub.bury()
         self.hub.finish_turn_end()
         if self._touched:  # what was answered or republished went into a stream

@@ -34,6 +34,7 @@ cdef class Client:
     cdef public uint64_t out_bytes
     cdef public uint64_t stalls
     cdef public int64_t last_ns            # wall clock of the last thing that came
+    cdef public int fd                     # where it is sent straight to; -1: through the transport
     cdef uint8_t* out
     cdef size_t out_size
     cdef size_t out_capacity
@@ -45,6 +46,7 @@ cdef class Client:
     cdef uint32_t sub_capacity
     cdef readonly uint32_t sub_count
 
+    cdef void release_out(self) noexcept
     cdef uint8_t* room(self, size_t size) except NULL
     cdef int put(self, const uint8_t* data, size_t size) except -1
     cdef Sub* find(self, const uint8_t* sid, uint32_t size) noexcept nogil

@@ -30,6 +30,7 @@ class Client:
     out_bytes: int
     stalls: int
     last_ns: int
+    fd: int
     @property
     def cid(self) -> int: ...
     @property

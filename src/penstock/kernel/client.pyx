@@ -6,11 +6,18 @@ from libc.string cimport memcmp, memcpy
 from penstock.kernel.xxh64 cimport xxh64
 
 cdef enum:
-    OUT_KEPT = 65536                       # a larger buffer is given back once it is sent
+    OUT_KEPT = 65536                       # a larger buffer is handed on once it is sent
+    SPARES_MAX = 16
+    SPARE_SIZE_MAX = 2097152
 
 
 cdef inline uint32_t _home(const uint8_t* sid, uint32_t size, uint32_t capacity) noexcept nogil:
     return <uint32_t>xxh64(sid, size, 1) & (capacity - 1)
+
+
+cdef uint8_t* _spares[SPARES_MAX]          # of all hubs: they are used by threads that hold the GIL
+cdef size_t _spare_sizes[SPARES_MAX]
+cdef int _spare_count = 0
 
 
 cdef class Client:
@@ -30,15 +37,37 @@ cdef class Client:
 
     # Out.
 
+    cdef void release_out(self) noexcept:
+        """The buffer is empty: a large one goes to whoever needs one next. Warm memory, and who rests has none."""
+        global _spare_count
+        if self.out_capacity > OUT_KEPT:
+            if _spare_count < SPARES_MAX and self.out_capacity <= SPARE_SIZE_MAX:
+                _spares[_spare_count] = self.out
+                _spare_sizes[_spare_count] = self.out_capacity
+                _spare_count += 1
+            else:
+                free(self.out)
+            self.out = NULL
+            self.out_capacity = 0
+
     cdef uint8_t* room(self, size_t size) except NULL:
         """Where the next `size` bytes go; the caller moves `out_size`."""
         cdef size_t capacity = self.out_capacity
         cdef void* grown
+        global _spare_count
         if self.out_size + size > capacity:
             capacity = max(capacity * 2, 512)
             while capacity < self.out_size + size:
                 capacity *= 2
-            grown = realloc(self.out, capacity)
+            if capacity > OUT_KEPT and _spare_count and _spare_sizes[_spare_count - 1] >= capacity:
+                _spare_count -= 1
+                grown = _spares[_spare_count]
+                capacity = _spare_sizes[_spare_count]
+                if self.out_size:
+                    memcpy(grown, self.out, self.out_size)
+                free(self.out)
+            else:
+                grown = realloc(self.out, capacity)
             if grown == NULL:
                 raise MemoryError
             self.out = <uint8_t*>grown
@@ -59,10 +88,7 @@ cdef class Client:
         """What waits to be sent, as bytes; the buffer is empty afterwards."""
         taken = PyBytes_FromStringAndSize(<char*>self.out, self.out_size)
         self.out_size = 0
-        if self.out_capacity > OUT_KEPT:
-            free(self.out)
-            self.out = NULL
-            self.out_capacity = 0
+        self.release_out()
         return taken
 
     # In.

@@ -32,6 +32,9 @@ cdef class Hub:
     cdef list sublists                     # with removed subscriptions to bury
     cdef public object on_turn             # called once when something is to be done at the end of this turn of the loop
     cdef bint is_turn_due
+    cdef bint send_now(self, Client client) noexcept
+    cdef bint has_borrowed                 # some batch points into the buffer of the read under way
+    cdef bint is_small                     # the read under way
     cdef int depth                         # reads under way
     cdef uint64_t random
     cdef public uint64_t in_msgs

@@ -31,8 +31,14 @@ cdef extern from "time.h" nogil:
     int CLOCK_MONOTONIC
     int CLOCK_REALTIME_COARSE
 
+cdef extern from "sys/socket.h" nogil:
+    ssize_t c_send "send"(int fd, const void* data, size_t size, int flags)
+    int MSG_DONTWAIT, MSG_NOSIGNAL
+
 cdef enum:
     READ_SIZE = 262144
+    SMALL_READ = 8192                      # messages of a read up to this are copied, and taken with others' at the turn's end
+    SEND_SIZE = 131072                     # as much is sent at once: it stays in the cache, and its reader has work
     HELD_KEPT = 16384
     STALL_PART = 4                         # a hearer with more than 3/4 of its bound waiting slows its publishers down
 
@@ -128,14 +134,39 @@ cdef class Hub:
         if self.dirty or self.touched:
             self.ask_turn()
 
-    def take_dirty(self):
-        """The clients with something to send."""
-        cdef Client client
+    def flush(self):
+        """Send what waits: straight to the socket where nothing is under way before it, else through the transport."""
+        cdef Link link
         taken = self.dirty
         self.dirty = []
-        for client in taken:
-            client.is_dirty = False
-        return taken
+        for link in taken:
+            link.is_dirty = False
+            if link.fd < 0 or link.is_slow or link.is_closed or not self.send_now(link):
+                try:
+                    link.flush()
+                except Exception:          # noqa: one connection's trouble is not the others'
+                    log.exception("%r: sending failed", link)
+
+    cdef bint send_now(self, Client client) noexcept:
+        """Give the socket what it takes: whether that was all. The rest goes through the transport, at the turn's end."""
+        cdef ssize_t sent
+        if client.out_size == 0:
+            return True
+        sent = c_send(client.fd, client.out, client.out_size, MSG_DONTWAIT | MSG_NOSIGNAL)
+        if sent == <ssize_t>client.out_size:
+            client.out_size = 0
+            client.release_out()
+            return True
+        if sent > 0:
+            client.out_size -= sent
+            memmove(client.out, client.out + sent, client.out_size)
+        client.fd = -1                     # until the transport is empty again
+        return False
+
+    def take_batches(self):
+        """Take what small reads left for the end of the turn."""
+        self.has_borrowed = True
+        self.end_read()
 
     def bury(self):
         """Free removed subscriptions."""
@@ -146,6 +177,9 @@ cdef class Hub:
     cdef int end_read(self) except -1:
         """Take the batches, then call the services: what they publish is taken too."""
         cdef Ingest ingest
+        if not self.has_borrowed and not self.calls:
+            return 0                       # copies: the turn's end takes them, with those of other connections
+        self.has_borrowed = False
         while self.touched or self.calls:
             touched = self.touched
             self.touched = []
@@ -169,6 +203,7 @@ cdef class Hub:
         cdef Py_ssize_t at = 0, taken
         client.last_ns = _now(CLOCK_REALTIME_COARSE)
         self.depth += 1
+        self.is_small = size <= SMALL_READ
         try:
             while at < size and not client.is_closed and not client.is_paused:
                 if client.awaits_auth and data[at] != c"C" and data[at] != c"c":
@@ -202,6 +237,8 @@ cdef class Hub:
                 elif command.op == OP_CONNECT:
                     # What came before it in this read is answered under the account it was sent in.
                     self.end_read()
+                    if client.is_closed:   # a request of its own ended it
+                        return size
                     client.connected(command.text[:command.text_size])
                 elif command.op == OP_INFO or command.op == OP_ERR:
                     client.heard(command.op == OP_ERR, command.text[:command.text_size])
@@ -251,7 +288,7 @@ cdef class Hub:
         letter.headers_size = command.headers_size
         letter.payload = command.payload
         letter.payload_size = command.payload_size
-        letter.copies = False
+        letter.copies = self.is_small
         if not self.route(sublist, client, &letter, True) and command.reply_size and client.has_no_responders:
             self.no_responders(client, command)
         return 0
@@ -380,6 +417,8 @@ cdef class Hub:
             if letter.reply_size > 4 and memcmp(letter.reply + letter.reply_size - 4, b".$FI", 4) == 0:
                 self.calls.append((ingest.intake.refuse_batch, publisher, b"", letter.reply[:letter.reply_size], None, b""))
                 return True
+            if not letter.copies:
+                self.has_borrowed = True
             ingest.add(letter.subject, letter.subject_size, letter.reply, letter.reply_size, letter.headers,
                        letter.headers_size, letter.payload, letter.payload_size, letter.copies)
             if not ingest.is_touched:
@@ -476,6 +515,8 @@ cdef class Hub:
         if client.backlog + client.out_size > <uint64_t>client.max_pending:
             client.is_slow = True
         self.soil(client)
+        if client.out_size >= SEND_SIZE and client.fd >= 0 and not client.is_slow:
+            self.send_now(client)
         return 1
 
     cdef void count(self, Client client, Letter* letter) noexcept:
@@ -584,6 +625,7 @@ cdef class Link(Client):
     def __init__(self, Hub hub not None, uint64_t cid):
         self.hub = hub
         self.cid = cid
+        self.fd = -1
 
     # What transports of asyncio call (BufferedProtocol).
 
@@ -680,6 +722,10 @@ cdef class Link(Client):
             self.held = NULL
             self.held_capacity = 0
         return 0
+
+    def send_straight(self):
+        """Give the socket what waits, at once: whether it took all of it."""
+        return self.hub.send_now(self)
 
     def write(self, bytes data not None):
         """Bytes for the peer, with the rest of this turn."""

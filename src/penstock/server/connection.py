@@ -69,9 +69,12 @@ class Connection(Link):
         self._ping_timer: asyncio.TimerHandle | None = None
         self._auth_timer: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._linger: asyncio.TimerHandle | None = None
+        self._since_full = 0  # bytes that the transport was given since it has more than it likes
         self._task: asyncio.Task[None] | None = None
         self._ping_sent_ns = 0
         self._is_lost = False
+        self.socket_fd = -1  # of a plain connection: what nothing waits before is sent straight there
 
     # Who it is, for monitoring.
 
@@ -123,6 +126,7 @@ class Connection(Link):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.take(transport)
+        self.socket_fd = self.fd = transport.get_extra_info("socket").fileno()
         if self.server.admit(self):
             self.begin()
 
@@ -139,6 +143,8 @@ class Connection(Link):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_lost = True
+        if self._linger is not None:
+            self._linger.cancel()
         self.close("Client Closed" if error is None else "Read Error")
 
     def eof_received(self) -> bool | None:
@@ -147,6 +153,7 @@ class Connection(Link):
     def pause_writing(self) -> None:
         """More waits than the socket takes: it has until the deadline."""
         if self._deadline is None:
+            self._since_full = 0
             self._deadline = self.server.loop.call_later(self.server.options.write_deadline, self._too_slow)
 
     def resume_writing(self) -> None:
@@ -157,24 +164,33 @@ class Connection(Link):
 
     def _too_slow(self) -> None:
         self._deadline = None
-        if not self.is_closed:
+        if self.is_closed:
+            return
+        if self._since_full >= self.transport.get_write_buffer_size():  # all that waited has left: others wait now
+            self.pause_writing()
+        else:
             seconds = f"{self.server.options.write_deadline:g}s"
             self.server.slow_consumer(self, f"WriteDeadline of {seconds} exceeded with {self.pending} total bytes.")
             self.close("Slow Consumer (Write Deadline)")
 
     def flush(self) -> None:
-        """Send what waits."""
+        """Send what waits, where the socket does not take it all at once."""
         if self._is_lost or self.transport is None:
             return
         if self.is_slow and not self.is_closed:
             self.server.slow_consumer(self, f"MaxPending of {self.max_pending} Exceeded")
             self.close("Slow Consumer (Pending Bytes)")
             return
+        left = self.transport.get_write_buffer_size()
+        if left == 0 and self.socket_fd >= 0 and not self.is_closed:
+            self.fd = self.socket_fd  # the transport is empty: what follows may pass it by
+            if self.send_straight():
+                self.backlog = 0
+                return
         data = self.take_out()
         if data:
-            left = self.transport.get_write_buffer_size()
             self.send(data)
-            self.backlog = left + len(data) if left else 0
+            self.backlog = left + len(data)
 
     def send(self, data: bytes) -> None:
         """Bytes of the protocol to the socket."""
@@ -428,6 +444,7 @@ class Connection(Link):
         if self.reason:
             return
         self.reason = reason
+        self.fd = self.socket_fd = -1  # its number may soon be another's
         self.server.connection_closing(self, reason)
         for timer in (self._ping_timer, self._auth_timer, self._deadline):
             if timer is not None:
@@ -442,6 +459,9 @@ class Connection(Link):
                 self.transport.abort()
             else:
                 self._send_last()
+                if self.transport.get_write_buffer_size():  # one that does not read is not waited for
+                    wait_s = self.server.options.write_deadline
+                    self._linger = self.server.loop.call_later(wait_s, self.transport.abort)
         self.server.connection_closed(self)
 
     def _send_last(self) -> None:
