@@ -178,8 +178,7 @@ class Connection(Link):
         if self._is_lost or self.transport is None:
             return
         if self.is_slow and not self.is_closed:
-            self.server.slow_consumer(self, f"MaxPending of {self.max_pending} Exceeded")
-            self.close("Slow Consumer (Pending Bytes)")
+            self._is_too_far_behind()
             return
         left = self.transport.get_write_buffer_size()
         if left == 0 and self.socket_fd >= 0 and not self.is_closed:
@@ -189,8 +188,21 @@ class Connection(Link):
                 return
         data = self.take_out()
         if data:
+            is_full = self._deadline is not None
             self.send(data)
             self.backlog = left + len(data)
+            if is_full:
+                self._since_full += self.transport.get_write_buffer_size() - left
+            self.check_backlog()
+
+    def check_backlog(self) -> None:
+        """Cut it off when too much waits in the transport, whatever it is: PONGs pile up like messages."""
+        if self.backlog > self.max_pending and not self.is_closed:
+            self._is_too_far_behind()
+
+    def _is_too_far_behind(self) -> None:
+        self.server.slow_consumer(self, f"MaxPending of {self.max_pending} Exceeded")
+        self.close("Slow Consumer (Pending Bytes)")
 
     def send(self, data: bytes) -> None:
         """Bytes of the protocol to the socket."""

@@ -120,6 +120,8 @@ class WebsocketConnection(Connection):
         if frames:
             self.flush()  # what was asked before a ping is answered before it
             self.transport.write(b"".join(frames))
+            self.backlog = self.transport.get_write_buffer_size()
+            self.check_backlog()
         if codec.end and not self.reason:
             if codec.fault:
                 self.server.log.error(f"{self.label} - read error: {codec.fault}")
