@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -93,8 +94,8 @@ OPTIONS = {
 def play_logins(kind: Kind) -> dict[str, Any]:
     shapes: dict[str, Any] = {}
     for name, (config, logins) in LOGINS.items():
-        with ServerProcess(kind, config) as server:
-            clients = [_login(server.port, login) for login in logins]
+        with ServerProcess(kind, config) as server, contextlib.ExitStack() as stack:
+            clients = [stack.enter_context(contextlib.closing(_login(server.port, login))) for login in logins]
             shapes |= {f"{name} {path}": page_shape(monitor_port(server), path) for path in LOGIN_PAGES}
             for number, client in enumerate(clients):
                 for subject in LOGIN_REQUESTS:

@@ -7,6 +7,7 @@ from typing import Any
 
 from monitor_auth import play_logins, play_options
 from monitor_scenario import CONFIG, PLAIN, SHAPES, play, play_plain
+from monitor_streams import play_streams
 
 from harness import Kind, ServerProcess
 
@@ -19,6 +20,7 @@ def play_all(kind: Kind) -> dict[str, dict[str, Any]]:
         shapes["plain"] = play_plain(server)
     shapes["logins"] = play_logins(kind)
     shapes["options"] = play_options(kind)
+    shapes["streams"] = play_streams(kind)
     return shapes
 
 

@@ -294,22 +294,19 @@ def play_events(stage: Stage, server_id: str) -> dict[str, Any]:
             if subject == until:
                 return
 
-    guest = Player(stage.port, "bob", "b", "guest")
-    listen("$SYS.ACCOUNT.B.CONNECT")
-    guest.send(b"PUB foo.nobody 3\r\nabc\r\n")
-    guest.sync()
-    cid = max(one["cid"] for one in json.loads(get(stage.monitor, "/connz?acc=B")[2])["connections"])
-    body = json.dumps({"cid": cid}).encode()
-    # Without a reply subject nobody is kicked.
-    system.send(f"PUB $SYS.REQ.SERVER.{server_id}.KICK _INBOX.kicked {len(body)}\r\n".encode() + body + b"\r\n")
-    listen("$SYS.ACCOUNT.B.DISCONNECT")
-    guest.close()
-    stranger = WireClient(stage.port)
-    stranger.send(
-        b'CONNECT {"user":"eve","pass":"x","name":"stranger","lang":"script","version":"1.0","protocol":1}\r\nPING\r\n'
-    )
-    listen("$SYS.ACCOUNT.$G.DISCONNECT")
-    stranger.close()
+    with contextlib.closing(Player(stage.port, "bob", "b", "guest")) as guest:
+        listen("$SYS.ACCOUNT.B.CONNECT")
+        guest.send(b"PUB foo.nobody 3\r\nabc\r\n")
+        guest.sync()
+        cid = max(one["cid"] for one in json.loads(get(stage.monitor, "/connz?acc=B")[2])["connections"])
+        body = json.dumps({"cid": cid}).encode()
+        # Without a reply subject nobody is kicked.
+        system.send(f"PUB $SYS.REQ.SERVER.{server_id}.KICK _INBOX.kicked {len(body)}\r\n".encode() + body + b"\r\n")
+        listen("$SYS.ACCOUNT.B.DISCONNECT")
+    with contextlib.closing(WireClient(stage.port)) as stranger:
+        connect = b'{"user":"eve","pass":"x","name":"stranger","lang":"script","version":"1.0","protocol":1}'
+        stranger.send(b"CONNECT " + connect + b"\r\nPING\r\n")
+        listen("$SYS.ACCOUNT.$G.DISCONNECT")
     system.send(f"PUB $SYS.REQ.SERVER.{server_id}.STATSZ 0\r\n\r\n".encode())
     listen("$SYS.SERVER.<id>.STATSZ")
     system.send(b"UNSUB e1\r\nUNSUB e2\r\n")

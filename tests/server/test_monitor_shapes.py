@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from functools import cache
 from typing import Any
 
 import pytest
@@ -19,24 +18,27 @@ sys.path.insert(0, os.path.dirname(__file__))
 from monitor_record import play_all
 from monitor_scenario import SHAPES
 
-from harness import Kind
-
 FILES = sorted(path.stem for path in SHAPES.glob("*.json"))
 RECORDED: dict[str, dict[str, Any]] = {name: json.loads((SHAPES / f"{name}.json").read_text()) for name in FILES}
 CASES = [pytest.param(name, asked, id=f"{name}: {asked}") for name in FILES for asked in RECORDED[name]]
 
 
-@cache
-def played(kind: Kind) -> dict[str, dict[str, Any]]:
-    return play_all(kind)
+@pytest.fixture(scope="module")
+def ours() -> dict[str, dict[str, Any]]:
+    return play_all("ours")
+
+
+@pytest.fixture(scope="module")
+def real() -> dict[str, dict[str, Any]]:
+    return play_all("real")
 
 
 @pytest.mark.parametrize(("name", "asked"), CASES)
-def test_our_answer_is_the_recorded_one(name: str, asked: str) -> None:
-    ours, recorded = played("ours")[name].get(asked), RECORDED[name][asked]
-    assert json.dumps(ours, indent=1) == json.dumps(recorded, indent=1)  # the order of the keys counts
+def test_our_answer_is_the_recorded_one(ours: dict[str, dict[str, Any]], name: str, asked: str) -> None:
+    found, recorded = ours[name].get(asked), RECORDED[name][asked]
+    assert json.dumps(found, indent=1) == json.dumps(recorded, indent=1)  # the order of the keys counts
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_real_server_still_answers_what_was_recorded(name: str) -> None:
-    assert json.dumps(played("real")[name], indent=1) == json.dumps(RECORDED[name], indent=1)
+def test_the_real_server_still_answers_what_was_recorded(real: dict[str, dict[str, Any]], name: str) -> None:
+    assert json.dumps(real[name], indent=1) == json.dumps(RECORDED[name], indent=1)
