@@ -9,9 +9,12 @@ cdef enum:
 cdef struct Group:                         # a queue group at one node
     uint8_t* name
     uint32_t name_size
+    uint32_t hash
     uint32_t count
     uint32_t capacity
     Sub** members
+    Group* next                            # of its name, in the match under way …
+    Group* last                            # … and the last of those
 
 cdef struct Node:
     Node* parent
@@ -69,6 +72,8 @@ cdef class Sublist:
     cdef Group** found                     # groups of the match under way
     cdef uint32_t found_count
     cdef uint32_t found_capacity
+    cdef uint32_t* places                  # found groups by name, of an answer with many: open addressing, 0: empty
+    cdef uint32_t place_capacity
     cdef bint is_cached
     cdef readonly uint64_t generation
     cdef readonly uint64_t count           # subscriptions
@@ -90,4 +95,5 @@ cdef class Sublist:
     cdef int walk(self, Node* node, const uint8_t* subject, uint32_t size, uint32_t at, Answer* answer) except -1
     cdef int take(self, Node* node, Answer* answer) except -1
     cdef Node* child(self, Node* node, const uint8_t* token, uint32_t size) except NULL
+    cdef int merge_groups(self, Answer* answer) except -1
     cdef void prune(self, Node* node) noexcept

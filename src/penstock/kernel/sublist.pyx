@@ -14,6 +14,7 @@ cdef extern from "string.h" nogil:
 
 cdef enum:
     SLOTS = 2048
+    CACHED_MAX = 1024                      # hearers: to find more costs less than to tell them
 
 
 cdef inline uint32_t _hash(const uint8_t* token, uint32_t size) noexcept nogil:
@@ -110,6 +111,7 @@ cdef class Sublist:
         free(self.scratch.subs)
         free(self.scratch.group_ends)
         free(self.found)
+        free(self.places)
 
     # In and out.
 
@@ -158,7 +160,7 @@ cdef class Sublist:
         cdef Sub* sub
         cdef Node* node = self.root
         cdef Group* group = NULL
-        cdef uint32_t at = 0, end, n
+        cdef uint32_t at = 0, end, n, hash
         cdef void* grown
         sub = <Sub*>calloc(1, sizeof(Sub) + subject_size + queue_size + sid_size)
         if sub == NULL:
@@ -195,8 +197,10 @@ cdef class Sublist:
                 node.plain[node.plain_count] = sub
                 node.plain_count += 1
             else:
+                hash = _hash(queue, queue_size)
                 for n in range(node.group_count):
-                    if node.groups[n].name_size == queue_size and memcmp(node.groups[n].name, queue, queue_size) == 0:
+                    if (node.groups[n].hash == hash and node.groups[n].name_size == queue_size
+                            and memcmp(node.groups[n].name, queue, queue_size) == 0):
                         group = &node.groups[n]
                         break
                 if group == NULL:
@@ -211,6 +215,7 @@ cdef class Sublist:
                         raise MemoryError
                     memcpy(group.name, queue, queue_size)
                     group.name_size = queue_size
+                    group.hash = hash
                     node.group_count += 1
                 if group.count == group.capacity:
                     grown = realloc(group.members, max(group.capacity * 2, 1) * sizeof(Sub*))
@@ -233,7 +238,7 @@ cdef class Sublist:
         """Take a subscription out; its memory goes with the next `bury`."""
         cdef Node* node = sub.node
         cdef Group* group
-        cdef uint32_t n
+        cdef uint32_t n, hash
         if sub.is_dead:
             return
         if sub.queue_size == 0:
@@ -241,9 +246,10 @@ cdef class Sublist:
             node.plain[sub.at] = node.plain[node.plain_count]
             node.plain[sub.at].at = sub.at
         else:
+            hash = _hash(sub.queue, sub.queue_size)
             for n in range(node.group_count):
                 group = &node.groups[n]
-                if group.name_size == sub.queue_size and memcmp(group.name, sub.queue, sub.queue_size) == 0:
+                if group.hash == hash and group.name_size == sub.queue_size and memcmp(group.name, sub.queue, sub.queue_size) == 0:
                     group.count -= 1
                     group.members[sub.at] = group.members[group.count]
                     group.members[sub.at].at = sub.at
@@ -364,7 +370,7 @@ cdef class Sublist:
         cdef Slot* slot = NULL
         cdef Answer* answer = &self.scratch
         cdef uint64_t hash
-        cdef uint32_t n, m, total, end
+        cdef Answer swapped
         cdef void* grown
         self.matches += 1
         if cached and self.is_cached:
@@ -390,38 +396,77 @@ cdef class Sublist:
         if not _has_empty_token(subject, size):
             self.walk(self.root, subject, size, 0, answer)
         if self.found_count:
-            total = answer.plain_count
-            for n in range(self.found_count):
-                total += self.found[n].count
-            if total > answer.capacity:
-                grown = realloc(answer.subs, total * sizeof(Sub*))
-                if grown == NULL:
-                    raise MemoryError
-                answer.subs = <Sub**>grown
-                answer.capacity = total
-            if self.found_count > answer.group_capacity:
-                grown = realloc(answer.group_ends, self.found_count * sizeof(uint32_t))
-                if grown == NULL:
-                    raise MemoryError
-                answer.group_ends = <uint32_t*>grown
-                answer.group_capacity = self.found_count
-            # A queue group is one group, whichever of its members' subjects match.
-            end = answer.plain_count
-            for n in range(self.found_count):
-                if self.found[n] == NULL:
-                    continue
-                for m in range(n, self.found_count):
-                    if m == n or (self.found[m] != NULL and self.found[m].name_size == self.found[n].name_size
-                                  and memcmp(self.found[m].name, self.found[n].name, self.found[n].name_size) == 0):
-                        memcpy(answer.subs + end, self.found[m].members, self.found[m].count * sizeof(Sub*))
-                        end += self.found[m].count
-                        if m != n:
-                            self.found[m] = NULL
-                answer.group_ends[answer.group_count] = end
-                answer.group_count += 1
+            self.merge_groups(answer)
         if slot != NULL:
+            if answer.capacity > CACHED_MAX:
+                swapped = self.scratch
+                self.scratch = slot.answer
+                free(swapped.subs)
+                free(swapped.group_ends)
+                memset(&slot.answer, 0, sizeof(Answer))
+                return &self.scratch
             slot.generation = self.generation
         return answer
+
+    cdef int merge_groups(self, Answer* answer) except -1:
+        """The found groups behind the plain ones: a queue group is one group, whichever of its members' subjects match."""
+        cdef uint32_t n, at, end, mask, total = answer.plain_count, capacity = 8
+        cdef Group* group
+        cdef Group* other
+        cdef void* grown
+        for n in range(self.found_count):
+            total += self.found[n].count
+        if total > answer.capacity:
+            grown = realloc(answer.subs, total * sizeof(Sub*))
+            if grown == NULL:
+                raise MemoryError
+            answer.subs = <Sub**>grown
+            answer.capacity = total
+        if self.found_count > answer.group_capacity:
+            grown = realloc(answer.group_ends, self.found_count * sizeof(uint32_t))
+            if grown == NULL:
+                raise MemoryError
+            answer.group_ends = <uint32_t*>grown
+            answer.group_capacity = self.found_count
+        while capacity < self.found_count * 2:
+            capacity *= 2
+        if capacity > self.place_capacity:
+            grown = realloc(self.places, capacity * sizeof(uint32_t))
+            if grown == NULL:
+                raise MemoryError
+            self.places = <uint32_t*>grown
+            self.place_capacity = capacity
+        memset(self.places, 0, capacity * sizeof(uint32_t))
+        mask = capacity - 1
+        # Those of one name are chained: the first one's place in the table, the next ones' in `next`.
+        for n in range(self.found_count):
+            group = self.found[n]
+            group.next = NULL
+            at = group.hash & mask
+            while self.places[at]:
+                other = self.found[self.places[at] - 1]
+                if (other.hash == group.hash and other.name_size == group.name_size
+                        and memcmp(other.name, group.name, group.name_size) == 0):
+                    other.last.next = group
+                    other.last = group
+                    self.found[n] = NULL
+                    break
+                at = (at + 1) & mask
+            else:
+                self.places[at] = n + 1
+                group.last = group
+        end = answer.plain_count
+        for n in range(self.found_count):
+            group = self.found[n]
+            if group == NULL:
+                continue
+            while group != NULL:
+                memcpy(answer.subs + end, group.members, group.count * sizeof(Sub*))
+                end += group.count
+                group = group.next
+            answer.group_ends[answer.group_count] = end
+            answer.group_count += 1
+        return 0
 
     # Doors.
 

@@ -1,0 +1,147 @@
+"""Sublist: the tree with its cache against a plain list of subscriptions."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from penstock.kernel.reference.sublist import Sublist as Model
+from penstock.kernel.sublist import Sublist
+
+TOKENS = [b"a", b"b", b"ab", b"a*", b">>", b"\xff", b"a-token-that-is-longer-than-most"]
+FILTERS = st.builds(
+    lambda tokens, tail: b".".join([*tokens, b">"] if tail else tokens),
+    st.lists(st.sampled_from([*TOKENS, b"*", b"*"]), min_size=1, max_size=5),
+    st.booleans(),
+) | st.just(b">")
+# Published subjects may be anything that a line can hold: wildcards and empty tokens too.
+SUBJECTS = st.lists(st.sampled_from([*TOKENS, b"*", b">", b""]), min_size=1, max_size=6).map(b".".join)
+QUEUES = st.sampled_from([b"", b"", b"q", b"workers", b"q2"])
+
+
+def normal(found: tuple[list[object], list[list[object]]]) -> tuple[list[str], list[list[str]]]:
+    plain, groups = found
+    return sorted(map(str, plain)), sorted(sorted(map(str, group)) for group in groups)
+
+
+class Subscriptions(RuleBasedStateMachine):
+    """Any order of coming, going and asking: the cached answer, the fresh one and the model's are the same."""
+
+    tokens = Bundle("tokens")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sublist = Sublist()
+        self.model = Model()
+        self.number = 0
+        self.asked: list[bytes] = []
+
+    @rule(target=tokens, subject=FILTERS, queue=QUEUES)
+    def add(self, subject: bytes, queue: bytes) -> tuple[object, int]:
+        self.number += 1
+        name = f"service {self.number}"
+        return self.sublist.add_service(name, subject, queue), self.model.add_service(name, subject, queue)
+
+    @rule(pair=consumes(tokens))
+    def remove(self, pair: tuple[object, int]) -> None:
+        for _ in range(2):  # the second time does nothing
+            self.sublist.remove_service(pair[0])
+            self.model.remove_service(pair[1])
+
+    @rule(subject=SUBJECTS)
+    def ask(self, subject: bytes) -> None:
+        expected = normal(self.model.hearers(subject))
+        assert normal(self.sublist.hearers(subject)) == expected
+        assert normal(self.sublist.hearers(subject)) == expected, "from the cache"
+        assert normal(self.sublist.hearers(subject, cached=False)) == expected
+        assert self.sublist.hearer_count(subject) == self.model.hearer_count(subject)
+        self.asked.append(subject)
+
+    @rule(data=st.data())
+    def ask_again(self, data: st.DataObject) -> None:
+        if self.asked:
+            self.ask(data.draw(st.sampled_from(self.asked)))
+
+    @invariant()
+    def lists_and_counts_what_is_there(self) -> None:
+        assert self.sublist.count == self.model.count == self.sublist.inserts - self.sublist.removes
+        listing = sorted((subject, queue, str(target)) for subject, queue, *_, target in self.sublist.listing())
+        assert listing == sorted((subject, queue, str(target)) for subject, queue, target in self.model.listing())
+
+    @invariant()
+    def tells_how_many_hear_what_is_cached(self) -> None:
+        answers, hearers, most = self.sublist.fanout()
+        assert answers == self.sublist.cached_count() <= 2048
+        assert most <= hearers <= answers * self.sublist.count
+
+
+Subscriptions.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+test_subscriptions = Subscriptions.TestCase
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(FILTERS, QUEUES), max_size=60), SUBJECTS, st.randoms(use_true_random=False))
+def test_removing_all_in_any_order_leaves_nothing(
+    subscriptions: list[tuple[bytes, bytes]], subject: bytes, rng: random.Random
+) -> None:
+    sublist = Sublist()
+    tokens = [sublist.add_service(object(), *one) for one in subscriptions]
+    rng.shuffle(tokens)
+    for token in tokens:
+        sublist.hearers(subject)
+        sublist.remove_service(token)
+    assert sublist.hearers(subject) == ([], [])
+    assert sublist.count == 0
+    assert sublist.listing() == []
+
+
+@pytest.mark.parametrize(
+    "subject", [b"", b".", b"a.", b".a", b"a..b", b">.a", b"a.>.b", b"a b", b"a\x00", b"a" * 65536]
+)
+def test_what_cannot_be_subscribed_to_is_refused(subject: bytes) -> None:
+    with pytest.raises(ValueError, match="subscribed"):
+        Sublist().add_service(print, subject)
+
+
+def test_ten_thousand_hearers_of_thousands_of_subjects_are_not_kept_in_the_cache() -> None:
+    """2,048 cached answers of any size took gigabytes."""
+    sublist = Sublist()
+    tokens = [sublist.add_service(f"s{n}", b">" if n % 2 else b"a.>", b"q" if n % 3 else b"") for n in range(10_000)]
+    for n in range(3000):
+        plain, groups = sublist.hearers(b"a.%d" % n)
+        assert len(plain) + len(groups[0]) == 10_000
+    assert sublist.cached_count() == 0
+    for token in tokens[10:]:
+        sublist.remove_service(token)
+    assert len(sublist.hearers(b"a.1")[0]) == 4
+    assert sublist.cached_count() == 1
+
+
+def test_thousands_of_queue_groups_on_one_subject_are_found_at_once() -> None:
+    """Each group's name was compared with each other's: 20,000 of them held the server up for seconds per message."""
+    sublist = Sublist()
+    for n in range(10_000):
+        sublist.add_service(n, b"orders.new", b"group-%d" % n)
+        sublist.add_service(-n, b"orders.*", b"group-%d" % n)
+    began = time.perf_counter()
+    plain, groups = sublist.hearers(b"orders.new", cached=False)
+    took = time.perf_counter() - began
+    assert plain == []
+    assert sorted(map(sorted, groups)) == [[-n, n] for n in range(9999, -1, -1)]
+    assert took < 0.25
+
+
+def test_a_subject_of_two_thousand_tokens_is_subscribed_to_and_matched() -> None:
+    sublist = Sublist()
+    stars, literal = b".".join([b"*"] * 2000), b".".join([b"a"] * 2000)
+    tokens = [sublist.add_service(name, name) for name in (stars, literal, stars + b".>")]
+    assert sorted(sublist.hearers(literal)[0]) == sorted([stars, literal])
+    assert sublist.hearers(literal + b".b")[0] == [stars + b".>"]
+    for token in tokens:
+        sublist.remove_service(token)
+    assert sublist.hearers(literal) == ([], [])
