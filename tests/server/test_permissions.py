@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_client import WireClient
 
@@ -65,6 +65,7 @@ entries = st.tuples(filters(), queues).map(lambda pair: " ".join(pair).strip())
 lists = st.lists(entries, max_size=4)
 
 
+@settings(deadline=None)  # a busy machine is no fault
 @given(allow=lists, deny=lists, subject=filters() | literals, queue=queues)
 def test_a_subscription_is_judged_as_the_model_judges_it(
     allow: list[str], deny: list[str], subject: str, queue: str
@@ -73,6 +74,7 @@ def test_a_subscription_is_judged_as_the_model_judges_it(
     assert made.subscribes(subject.encode(), queue.encode()) == Model(allow, deny).subscribes(subject, queue)
 
 
+@settings(deadline=None)  # a busy machine is no fault
 @given(allow=lists, deny=lists, subject=filters(), queue=queues, heard=literals)
 def test_a_delivery_is_judged_as_the_model_judges_it_and_unfiltered_subscriptions_need_no_judge(
     allow: list[str], deny: list[str], subject: str, queue: str, heard: str
@@ -86,6 +88,7 @@ def test_a_delivery_is_judged_as_the_model_judges_it_and_unfiltered_subscription
         assert model.delivers(heard, queue)
 
 
+@settings(deadline=None)  # a busy machine is no fault
 @given(
     allow=st.none() | st.lists(filters(), max_size=3),
     deny=st.lists(filters(), max_size=3),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import ServerProcess
@@ -175,6 +175,7 @@ def test_the_same_origin_goes_by_scheme_host_and_port() -> None:
 texts = st.text(st.characters(min_codepoint=0x20, max_codepoint=0xFF, exclude_characters="\x7f"), max_size=40)
 
 
+@settings(deadline=None)  # a busy machine is no fault
 @given(
     headers=st.dictionaries(
         st.sampled_from(["Host", "Origin", "Upgrade", "Connection", "Cookie", "X_Forwarded_For", "User_Agent"])
@@ -194,6 +195,7 @@ def test_no_request_raises(headers: dict[str, str], path: str) -> None:
     Handshake(options, is_tls=True).receive(request(path, **headers).decode().encode("latin-1", "replace"))
 
 
+@settings(deadline=None)  # a busy machine is no fault
 @given(st.binary(max_size=300))
 def test_no_bytes_before_the_handshake_raise(data: bytes) -> None:
     Handshake(WebsocketOptions(), is_tls=False).receive(data)
@@ -378,6 +380,7 @@ def test_frames_are_answered_as_a_server_answers_them(open_to_all: ServerProcess
 PLAIN = Upgrade(b"")
 
 
+@settings(deadline=None)  # a busy machine is no fault
 @given(
     payload=st.binary(max_size=300),
     cuts=st.lists(st.integers(0, 300), max_size=5),
@@ -397,6 +400,7 @@ def test_any_bytes_come_through_any_frames_in_any_split(
     assert codec.end == "" and codec.outgoing() == []
 
 
+@settings(deadline=None)  # a busy machine is no fault
 @given(st.binary(max_size=200))
 def test_no_bytes_of_a_client_raise(data: bytes) -> None:
     for is_compressed in (False, True):
