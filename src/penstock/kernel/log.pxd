@@ -98,6 +98,7 @@ cdef class Log:
 cdef class Committer:
     cdef pthread_mutex_t* lock
     cdef pthread_cond_t* wake
+    cdef pthread_cond_t* rested            # a thread is done with a log: only `remove` waits for that
     cdef pthread_t* threads
     cdef int thread_count
     cdef int idle

@@ -631,7 +631,7 @@ cdef void _serve(Committer owner) noexcept nogil:
             (<Log>found).is_queued = True
             owner.queue[owner.queue_count] = found
             owner.queue_count += 1
-        pthread_cond_broadcast(owner.wake)
+        pthread_cond_broadcast(owner.rested)
     pthread_mutex_unlock(owner.lock)
 
 
@@ -642,11 +642,13 @@ cdef class Committer:
     def __cinit__(self):
         self.lock = <pthread_mutex_t*>calloc(1, sizeof(pthread_mutex_t))
         self.wake = <pthread_cond_t*>calloc(1, sizeof(pthread_cond_t))
+        self.rested = <pthread_cond_t*>calloc(1, sizeof(pthread_cond_t))
         self.threads = <pthread_t*>calloc(THREADS_MAX, sizeof(pthread_t))
-        if self.lock == NULL or self.wake == NULL or self.threads == NULL:
+        if self.lock == NULL or self.wake == NULL or self.rested == NULL or self.threads == NULL:
             raise MemoryError
         pthread_mutex_init(self.lock, NULL)
         pthread_cond_init(self.wake, NULL)
+        pthread_cond_init(self.rested, NULL)
         self.owners = []
 
     def __dealloc__(self):
@@ -658,6 +660,7 @@ cdef class Committer:
         free(self.logs)
         free(self.lock)
         free(self.wake)
+        free(self.rested)
         free(self.threads)
 
     # Spare images: fresh memory costs a page fault every 4 KiB, which is a tenth of a publish.
@@ -717,7 +720,7 @@ cdef class Committer:
         with nogil:
             pthread_mutex_lock(self.lock)
             while log.is_busy:
-                pthread_cond_wait(self.wake, self.lock)
+                pthread_cond_wait(self.rested, self.lock)
             for n in range(self.queue_count):
                 if self.queue[n] != <void*>log:
                     self.queue[kept] = self.queue[n]
