@@ -82,6 +82,14 @@ def test_a_kick_that_is_for_another_server_is_left_to_it(scene: Scene) -> None:
     assert scene.cid_of("bob")
 
 
+def test_a_kick_that_wants_no_answer_kicks_nobody(scene: Scene) -> None:
+    scene.player("bob", "b", "bob")
+    body = json.dumps({"cid": scene.cid_of("bob")}).encode()
+    scene.system.send(f"PUB $SYS.REQ.SERVER.{scene.id}.KICK {len(body)}\r\n".encode() + body + b"\r\n")
+    assert scene.act("KICK", cid=999_999) is not None  # answered after it
+    assert scene.cid_of("bob")
+
+
 def test_one_client_alone_is_told_to_go_elsewhere(scene: Scene) -> None:
     bob, alice = scene.player("bob", "b", "bob"), scene.player("alice", "a", "alice")
     assert list(answer(scene.act("LDM", cid=scene.cid_of("bob")))) == ["server"]

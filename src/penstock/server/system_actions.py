@@ -114,7 +114,9 @@ class SystemActions:
             self._done(request, "")
 
     def _cid(self, request: Request, struct: Any) -> int | None:
-        """Whom a request means; None: it is not for us, or says nothing that can be read."""
+        """Whom a request means; None: it is not for us, wants no answer, or says nothing that can be read."""
+        if request.reply is None:
+            return None
         try:
             cid = decode_one(request.payload, struct).get("cid", 0)
             _, filters = body.FILTERS.decode(request.payload)
