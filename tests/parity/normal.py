@@ -105,7 +105,11 @@ class Normal:
                 info = {key: value for key, value in json.loads(text).items() if key not in THEIRS}
                 return {"frame": "INFO", "json": self.value(info)}
             return {"frame": frame.verb, **({"text": self.text(text)} if text else {})}
-        kept: dict[str, Any] = {"frame": frame.verb, "subject": self.text(frame.subject), "sid": frame.sid.decode()}
+        kept: dict[str, Any] = {
+            "frame": frame.verb,
+            "subject": self.text(frame.subject),
+            "sid": frame.sid.decode("latin-1"),
+        }
         if frame.reply is not None:
             kept["reply"] = self.text(frame.reply)
         if frame.headers is not None:

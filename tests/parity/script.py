@@ -56,6 +56,8 @@ class Connection:
         self.name = name
         self.show_info = False
         self.show_pings = False
+        self.is_closed = False
+        self._left_out = b"\0"
         self._script = script
         self._wire = WireClient(script.port)
         self._inbox_count = 0
@@ -95,11 +97,13 @@ class Connection:
         self.send("PING\r\n")
         return self._read_until(did, lambda frame: frame.verb == "PONG", is_end_kept=False, is_sorted=is_sorted)
 
-    def tell(self, data: bytes | str) -> list[Frame]:
-        """Send bytes, then PING: what the server says to them, and whether it stays."""
+    def tell(self, data: bytes | str, is_sorted: bool = False, leave_out: bytes = b"\0") -> list[Frame]:
+        """Send bytes, then PING: what the server says to them but for texts with `leave_out`, and whether it stays."""
+        self._left_out = leave_out
         data = data if isinstance(data, bytes) else data.encode()
         self.send(data + b"PING\r\n")
-        return self._read_until(f"send {shown(data)}", lambda frame: frame.verb == "PONG", is_end_kept=False)
+        did = f"send {shown(data)}"
+        return self._read_until(did, lambda frame: frame.verb == "PONG", is_end_kept=False, is_sorted=is_sorted)
 
     def read(self, count: int, did: str = "", is_sorted: bool = False) -> list[Frame]:
         """The next `count` frames."""
@@ -193,6 +197,8 @@ class Connection:
         return told
 
     def _is_shown(self, frame: Frame) -> bool:
+        if self._left_out in frame.text:
+            return False
         return (self.show_info or frame.verb != "INFO") and (self.show_pings or frame.verb != "PING")
 
     def _read_until(
@@ -210,6 +216,7 @@ class Connection:
             try:
                 frame = self._wire.receive()
             except Closed:
+                self.is_closed = True
                 got.append({"frame": "closed"})
                 break
             except Silent:

@@ -307,6 +307,12 @@ def close_leaves(s: Script) -> None:
 RESERVED = [
     "$JS.ACK.S.C.1.1.1.1.1",
     "_R_.abc.def",
+    "_R_.",
+    "_R_",
+    "$JS.ACK.",
+    "$JS.ACK",
+    "_GR_.",
+    "$NRG.",
     "_GR_.abc",
     "$GR.abc",
     "$JS.API.INFO",

@@ -45,6 +45,14 @@ HEADERS = b"NATS/1.0\r\nA: 1\r\n\r\n"  # 18 bytes
 
 FORMS: list[tuple[str, bytes | str]] = [
     # PUB
+    ("PUB whose arguments begin with a line end", "PUB \nform.a 2\r\nhi\r\n"),
+    ("PUB whose arguments begin with a carriage return", "PUB \rform.a 2\r\nhi\r\n"),
+    ("PUB and a line end at once", "PUB\nform.a 2\r\nhi\r\n"),
+    ("HPUB whose arguments begin with a line end", b"HPUB \nform.a 18 20\r\n" + HEADERS + b"hi\r\n"),
+    ("SUB whose arguments begin with a line end", "SUB \nx.0 1\r\nPUB x.0 1\r\na\r\n"),
+    ("UNSUB whose arguments begin with a line end", "SUB y.0 1\r\nUNSUB \n1\r\nPUB y.0 1\r\na\r\n"),
+    ("CONNECT whose arguments begin with a line end", 'CONNECT \n{"verbose":true}\r\n'),
+    ("INFO whose arguments begin with a line end", "INFO \n{}\r\n"),
     ("PUB with a payload", "PUB form.a 2\r\nhi\r\n"),
     ("PUB with a reply", "PUB form.a r.r 2\r\nhi\r\n"),
     ("PUB without a payload", "PUB form.a 0\r\n\r\n"),

@@ -44,6 +44,23 @@ GETS: list[tuple[str, str]] = [
     ("from a time after all", f'{{"start_time":"{FUTURE}"}}'),
     ("from a time by subject", f'{{"start_time":"{PAST}","next_by_subj":"t.b"}}'),
     ("from a time that is none", '{"start_time":"yesterday"}'),
+    ("from a time without a zone", '{"start_time":"2020-01-01T00:00:00"}'),
+    ("from a time in another zone", '{"start_time":"2020-01-01T01:00:00+01:00"}'),
+    ("from a time with an hour of one digit", '{"start_time":"2020-01-01T0:00:00Z"}'),
+    ("from a time with a day of one digit", '{"start_time":"2020-01-1T00:00:00Z"}'),
+    ("from a time with letters in the hour", '{"start_time":"2020-01-01T0x0:00:00Z"}'),
+    ("from a time in the thirteenth month", '{"start_time":"2020-13-01T00:00:00Z"}'),
+    ("from a time on the thirtieth of February", '{"start_time":"2020-02-30T00:00:00Z"}'),
+    ("from a time in the twenty-fifth hour", '{"start_time":"2020-01-01T25:00:00Z"}'),
+    ("from a time with a fraction", '{"start_time":"2020-01-01T00:00:00.123456789123Z"}'),
+    ("from a time with a comma", '{"start_time":"2020-01-01T00:00:00,5Z"}'),
+    ("from a time in small letters", '{"start_time":"2020-01-01t00:00:00z"}'),
+    ("from a time with more after it", '{"start_time":"2020-01-01T00:00:00Zx"}'),
+    ("from a time that is empty", '{"start_time":""}'),
+    ("from a time that is null", '{"seq":1,"start_time":null}'),
+    ("from a time that is a number", '{"start_time":1577836800}'),
+    ("from the year 0", '{"start_time":"0000-01-01T00:00:00Z"}'),
+    ("from the year 10000", '{"start_time":"10000-01-01T00:00:00Z"}'),
     ("sequence and last", '{"seq":1,"last_by_subj":"t.a"}'),
     ("sequence and time", f'{{"seq":1,"start_time":"{PAST}"}}'),
     ("last and next", '{"last_by_subj":"t.a","next_by_subj":"t.a"}'),
@@ -66,7 +83,7 @@ def getting(request: str, **more: Any) -> object:
 
 for title, request in GETS:
     add(GROUP, f"get: {title}", getting(request))
-for title, request in GETS[11:29]:
+for title, request in GETS[11:30]:
     add(GROUP, f"get, in memory: {title}", getting(request, storage="memory"))
 
 

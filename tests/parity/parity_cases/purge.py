@@ -110,6 +110,22 @@ def empty(s: Script) -> None:
     c.request("t.a", "x")
 
 
+@case(GROUP, "an empty stream, by subject")
+def empty_filter(s: Script) -> None:
+    c = s.connect()
+    for name, storage in (("F", "file"), ("M", "memory")):
+        c.api(f"STREAM.CREATE.{name}", {"name": name, "subjects": [f"{name}.>"], "storage": storage}, is_kept=False)
+        for request in (
+            {"filter": f"{name}.>"},
+            {"filter": "x"},
+            {"filter": f"{name}.a", "seq": 5},
+            {"keep": 2},
+            {"seq": 5},
+        ):
+            c.api(f"STREAM.PURGE.{name}", request)
+            c.api(f"STREAM.INFO.{name}")
+
+
 @case(GROUP, "ids are remembered after a purge")
 def ids(s: Script) -> None:
     c = s.connect()

@@ -72,6 +72,7 @@ MORE: list[tuple[str, dict[str, Any] | str]] = [
     ("a transform that is text", stream(subject_transform="t.>")),
     ("republish", stream(republish=T)),
     ("republish headers only", stream(republish=T | {"headers_only": True})),
+    ("republish to everything", stream(republish={"dest": ">"})),
     ("republish without a source", stream(republish={"dest": "u.>"})),
     ("republish of one subject", stream(republish={"src": "t.a", "dest": "u.a"})),
     ("republish without a destination", stream(republish={"src": "t.>"})),
@@ -186,6 +187,27 @@ def name_case(s: Script) -> None:
     c.api("STREAM.CREATE.Abc", {"name": "Abc", "subjects": ["a"]})
     c.api("STREAM.CREATE.abc", {"name": "abc", "subjects": ["b"]})
     c.api("STREAM.NAMES")
+
+
+@case(GROUP, "an existing stream, with more memory than there is")
+def again_too_large(s: Script) -> None:
+    c = s.connect()
+    c.api("STREAM.CREATE.T", stream(), is_kept=False)
+    c.api("STREAM.CREATE.T", stream(max_bytes=2**50))
+    c.api("STREAM.CREATE.T", stream(max_bytes=2**50, storage="memory"))
+    c.api("STREAM.CREATE.T", stream(num_replicas=3))
+    c.api("STREAM.CREATE.T", stream(subjects=["a b"]))
+    c.api("STREAM.CREATE.T", stream(sealed=True))
+
+
+@case(GROUP, "a first sequence of one")
+def first_seq_one(s: Script) -> None:
+    c = s.connect()
+    for name, storage in (("F", "file"), ("M", "memory")):
+        config = {"name": name, "subjects": [f"{name}.>"], "storage": storage, "first_seq": 1}
+        c.api(f"STREAM.CREATE.{name}", config)
+        c.api(f"STREAM.INFO.{name}")
+        c.request(f"{name}.a", "x")
 
 
 @case(GROUP, "an empty stream with a first sequence")

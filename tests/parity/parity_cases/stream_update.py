@@ -100,6 +100,20 @@ def nowhere(s: Script) -> None:
     s.connect().api("STREAM.UPDATE.T", stream())
 
 
+@case(GROUP, "a stream that does not exist, with every mistake")
+def nowhere_wrong(s: Script) -> None:
+    c = s.connect()
+    for more in (
+        {"num_replicas": 3},
+        {"num_replicas": 6},
+        {"subjects": ["a b"]},
+        {"max_bytes": 2**50},
+        {"sealed": True},
+        {"max_age": 1},
+    ):
+        c.api("STREAM.UPDATE.T", stream(**more))
+
+
 @case(GROUP, "subjects that another stream has")
 def overlap(s: Script) -> None:
     c = s.connect()

@@ -1,0 +1,36 @@
+"""Look for differences with more seeds than are recorded: python tests/parity/explore.py GROUP FIRST LAST
+
+Both servers run; the conversations of the random groups (random_protocol, random_streams, random_requests) with these
+seeds go to each of them, and where the transcripts differ the diff is printed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from catalog import Case, cases_of, difference, run
+
+from harness import Servers
+
+
+def main() -> int:
+    group, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    module = importlib.import_module(f"parity_cases.{group}")
+    like = cases_of(group)[0]
+    count = 0
+    with Servers("real") as real, Servers("ours") as ours:
+        for seed in range(first, last):
+            case = Case(group, f"seed {seed}", module.conversation(seed), account=like.account, config=like.config)
+            expected, is_whole = run(case, real)
+            got, _ = run(case, ours)
+            found = difference(expected, got)
+            if found and is_whole:
+                count += 1
+                print(f"--- {group}: seed {seed}\n{found}", flush=True)
+    print(f"{group}: {last - first} seeds, {count} differ")
+    return 1 if count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
