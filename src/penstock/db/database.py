@@ -33,14 +33,23 @@ from penstock.errors import (
 from penstock.interfaces import Clock, SystemClock
 from penstock.kernel.disk import Disk
 from penstock.store.adoption import remove_tree
-from penstock.store.file_store import DURABILITIES, FileStore
+from penstock.store.file_store import FileStore
 from penstock.store.identity import Identity, mend_identity, read_identity, with_config, write_identity
 from penstock.store.layout import StreamPaths, parse_block_name
+from penstock.store.limits import DURABILITIES
 from penstock.store.marker import MARKER, MARKER_TEXT, check_marker, require_marker
 from penstock.store.memory_store import MemoryStore
 from penstock.store.migrate import forget_begun, lifted, migrate_legacy
 from penstock.store.snapshot import Snapshot
-from penstock.stream.config import StreamConfig, check_create, check_overlap, check_update, make_config, same
+from penstock.stream.config import (
+    DURABILITY,
+    StreamConfig,
+    check_create,
+    check_overlap,
+    check_update,
+    make_config,
+    same,
+)
 from penstock.stream.config_json import decode_config, encode_config
 from penstock.stream.stream import StreamRules, limits_of
 
@@ -257,7 +266,7 @@ class Database:
             identity.stream_id,
             name=config.name,
             limits=lifted(limits) if is_legacy else limits,
-            durability=self.durability,
+            durability=config.metadata.get(DURABILITY, self.durability),
             disk=self.disk,
             clock=self.clock,
             committer=self.root.committer,

@@ -34,11 +34,10 @@ from penstock.store.checkpoint import BlockRow, Checkpoint
 from penstock.store.deletes_keeper import DeletesKeeper
 from penstock.store.kept_deletes import BY_USER
 from penstock.store.layout import BlockHeader, StreamPaths, boot_id
-from penstock.store.limits import Limits
+from penstock.store.limits import DURABILITIES, Limits
 from penstock.store.recovery import Recovered, Recovery, marks_of, recover, subtract
 from penstock.store.summary import CONTROLS, decode_summary, encode_summary, read_section
 
-DURABILITIES = ("disk", "os", "lazy")
 SUBJECT_WEIGHT = 45  # bytes of a subject in a checkpoint, about
 CHECKPOINT_WEIGHTS = 4  # times its own size in summaries are written between two checkpoints
 CHECKPOINT_AFTER = 16 << 20  # bytes of summaries: a second of an open without one reads a gigabyte of them
@@ -147,6 +146,9 @@ class FileStore(Store):
         """Fill the index from the files and bring the files into order again."""
         explained = self.pending_cut.explained() if self.pending_cut else None
         report, found = recover(self.disk, self.paths, self.stream_id, self._begin, explained=explained)
+        if found.doubted:
+            self._void(found.doubted)
+            report, found = recover(self.disk, self.paths, self.stream_id, self._begin, explained=explained)
         self.report.findings += report.findings
         self.skips, self.lost = found.skips, found.lost
         self.damage: dict[int, list[tuple[int, int]]] = {}
@@ -211,6 +213,16 @@ class FileStore(Store):
         self.enforce_limits()
         if self.index.emptied:
             self._retire()
+
+    def _void(self, records: list[tuple[str, int, int]]) -> None:
+        """Make records that must not be carried out ones that nobody will read as whole: now and for good."""
+        for path, offset, size in records:
+            fd = self.disk.open(path, "w")
+            try:
+                self.disk.write(fd, bytes(8), offset + size - 8)
+                self.disk.sync(fd)
+            finally:
+                self.disk.close(fd)
 
     def _tidy(self, found: Recovered) -> None:
         """Remove our own leftovers, set aside what does not parse, write the summaries that are missing."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+DURABILITIES = ("disk", "os", "lazy")  # when a publish is acknowledged: synced, written, taken
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

@@ -26,6 +26,7 @@ from penstock.errors import (
     quote,
 )
 from penstock.kernel.subject import covers, is_literal_filter, is_valid_filter, overlap
+from penstock.store.limits import DURABILITIES
 from penstock.stream.transform import BadTransform, SubjectTransform, check_destination
 
 NAME_SIZE_MAX = 255
@@ -41,6 +42,7 @@ BLOCK_SIZE_MEDIUM = 4 * 1024 * 1024
 BLOCK_SIZE_MAX = 8 * 1024 * 1024
 
 REQUIRED_LEVEL = "_nats.req.level"
+DURABILITY = "penstock.durability"  # ours, in a stream's metadata: when its publishes are acknowledged
 DYNAMIC_METADATA = ("_nats.ver", "_nats.level")  # only in replies of a server; never stored
 
 Retention = Literal["limits", "interest", "workqueue"]
@@ -191,6 +193,8 @@ def check_update(old: StreamConfig, new: StreamConfig, *, pedantic: bool = False
         raise InvalidConfig("message TTL status can not be disabled")
     if old.persist_mode != new.persist_mode:
         raise InvalidConfig("stream configuration update can not change persist mode")
+    if old.metadata.get(DURABILITY) != new.metadata.get(DURABILITY):
+        raise InvalidConfig(f"stream configuration update can not change {DURABILITY}")
     if not new.sealed:
         return new
     return msgspec.structs.replace(
@@ -293,6 +297,11 @@ def _check_texts(config: StreamConfig) -> None:
         raise InvalidConfig(f"stream description is too long, maximum allowed is {DESCRIPTION_SIZE_MAX}")
     if sum(len(_utf8("metadata", key + value)) for key, value in config.metadata.items()) > METADATA_SIZE_MAX:
         raise InvalidConfig(f"stream metadata exceeds maximum size of {METADATA_SIZE_MAX} bytes")
+    if DURABILITY in config.metadata:
+        if config.metadata[DURABILITY] not in DURABILITIES:
+            raise InvalidConfig(f"{DURABILITY} {config.metadata[DURABILITY]!r}: one of {', '.join(DURABILITIES)}")
+        if config.storage == "memory":
+            raise InvalidConfig(f"{DURABILITY}: a stream in memory has none")
     if config.placement is not None:
         _utf8("placement", "".join((config.placement.cluster, config.placement.preferred, *config.placement.tags)))
 
