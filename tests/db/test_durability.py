@@ -32,5 +32,5 @@ def test_a_durability_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
 def test_a_streams_durability_is_for_good(tmp_path: Path) -> None:
     with penstock.open(tmp_path / "data") as db:
         stream = db.stream("S", metadata={"penstock.durability": "os"})
-        with pytest.raises(InvalidConfig, match="can not change penstock.durability"):
+        with pytest.raises(InvalidConfig, match=r"can not change penstock\.durability"):
             stream.update(metadata={})
