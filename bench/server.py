@@ -164,18 +164,45 @@ def take_turns(
     bench: Bench, sides: Sequence[Side], measure: Callable[[Running], Answer], rounds: int = ROUNDS
 ) -> Taken:
     """`measure` on each side in turn, a fresh server and an empty directory each time."""
-    print(f"  load average before: {os.getloadavg()[0]:.2f}", flush=True)
     answers: dict[Side, list[Answer]] = {side: [] for side in sides}
+    others: list[float] = []
     for _ in range(bench.size(rounds, 1)):
         for side in sides:
             folder = bench.place("server")
             try:
                 with side.start(folder) as server:
+                    before = _Cpu.now(server.pid)
                     answers[side].append(measure(server))
+                    others.append(_Cpu.now(server.pid).others_share(before))
             finally:
                 shutil.rmtree(folder)
                 os.sync()
+    print(
+        f"  others took {min(others):.0%} to {max(others):.0%} of the processors; load {os.getloadavg()[0]:.2f}",
+        flush=True,
+    )
     return Taken(answers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cpu:
+    """Processor time so far, in ticks."""
+
+    all: int
+    busy: int
+    ours: float
+
+    @classmethod
+    def now(cls, pid: int) -> _Cpu:
+        fields = [int(each) for each in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+        server = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ours = sum(os.times()[:4]) * os.sysconf("SC_CLK_TCK") + int(server[11]) + int(server[12])
+        return cls(sum(fields), sum(fields) - fields[3] - fields[4], ours)
+
+    def others_share(self, before: _Cpu) -> float:
+        """What neither the server nor we and the generator took since `before`, of all processors."""
+        taken = (self.busy - before.busy) - (self.ours - before.ours)
+        return max(0.0, taken / max(1, self.all - before.all))
 
 
 def _short(value: float) -> str:
