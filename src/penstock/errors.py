@@ -267,6 +267,10 @@ class BatchesDisabled(ApiError):
     code, err_code, description = 400, 10205, "batch publish is disabled"
 
 
+class TooManyRequests(ApiError):
+    code, err_code, description = 429, 10167, "too many requests"
+
+
 class SchedulesDisabled(ApiError):
     code, err_code, description = 400, 10188, "message schedules is disabled"
 

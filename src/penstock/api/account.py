@@ -88,7 +88,13 @@ class JetStreamAccount:
         config = stream.config
         if intake is None:
             self.failed.pop(name, None)
-            intake = self.streams[name] = Intake(self.account, stream, self.jetstream.domain)
+            intake = self.streams[name] = Intake(
+                self.account,
+                stream,
+                self.jetstream.domain,
+                count_max=self.jetstream.options.max_buffered_msgs,
+                size_max=self.jetstream.options.max_buffered_size,
+            )
         elif self._configs[name] is config:
             return
         else:

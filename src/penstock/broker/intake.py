@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.db.stream import Stream
-from penstock.errors import ApiError, BatchesDisabled, StoreClosed, StoreError, StoreFailed
+from penstock.errors import ApiError, BatchesDisabled, StoreClosed, StoreError, StoreFailed, TooManyRequests
 from penstock.kernel.ingest import Ingest
 from penstock.wire.go_json import encode
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock")
 SUBMIT_BYTES = 1 << 18  # as much is worth its own sync: the disk works while the loop appends more
 RETRY_S = 0.001  # until the next look at a lock that another thread had
+TOO_MANY_REQUESTS = b"NATS/1.0 429 Too Many Requests\r\n\r\n"
+WARNING_S = 1.0  # between two of the same
 EXPIRE_S_MAX = 3600.0
 EXPIRE_AGAIN_S = 1.0  # after a failure
 
@@ -24,7 +27,10 @@ EXPIRE_AGAIN_S = 1.0  # after a failure
 class Intake:
     """One stream's place on the server. Everything but `stream`'s own methods belongs to the loop's thread."""
 
-    def __init__(self, account: Account, stream: Stream, domain: str = "") -> None:
+    def __init__(
+        self, account: Account, stream: Stream, domain: str = "", *, count_max: int = 0, size_max: int = 0
+    ) -> None:
+        """`count_max` messages, or `size_max` bytes, may wait for the stream; 0: as many as the reference lets."""
         self.account = account
         self.stream = stream
         self.turn = turn = account.turn
@@ -36,12 +42,16 @@ class Intake:
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._submitted = 0
         self._is_retrying = False
+        self._crowd: list[Callable[[], None]] = []  # to be called when there is room again
+        self._last_warning = 0.0
         self._expiry: asyncio.TimerHandle | None = None
         self._expiry_due: int | None = None
         self.is_closed = False
         self.was_purged = False  # told of a stream that never held a message
         self.ingest = Ingest()
         self.ingest.intake = self
+        self.ingest.count_max = count_max or self.ingest.count_max
+        self.ingest.size_max = size_max or self.ingest.size_max
         self.ingest.lock = stream._lock
         self.ingest.core = self._core
         stream._rules.is_heard = True
@@ -104,6 +114,7 @@ class Intake:
             if not future.done():
                 future.set_exception(StoreClosed(f"stream {self.name} is closed"))
         self._waiters.clear()
+        self._let_in()
 
     # What the compiled side asks.
 
@@ -128,6 +139,33 @@ class Intake:
         if self._core.position - self._submitted >= SUBMIT_BYTES:
             self.submit()
         self.turn.touch(self)
+
+    def overflowed(self, count: int, replies: list[bytes]) -> None:
+        """More waits for the stream than may: these messages were not taken."""
+        now = self._loop.time()
+        if now - self._last_warning > WARNING_S:
+            self._last_warning = now
+            log.warning(
+                "Dropping messages due to excessive stream ingest rate on '%s' > '%s': %d messages of one read",
+                self.account.name,
+                self.name,
+                count,
+            )
+        answer = self.refusal(TooManyRequests())
+        for reply in replies:
+            self.account.publish(reply, answer, TOO_MANY_REQUESTS)
+
+    def call_with_room(self, callback: Callable[[], None]) -> None:
+        """Call back when less waits for the disk than now."""
+        self._crowd.append(callback)
+        self.turn.wait_for(self)
+        self._let_in()  # it may have caught up already
+
+    def _let_in(self) -> None:
+        if self._crowd and (self.is_closed or self._core.is_closed or not self.ingest.look()):
+            crowd, self._crowd = self._crowd, []
+            for callback in crowd:
+                callback()
 
     def has_parked(self) -> None:
         """A batch could not be appended: another thread has the stream."""
@@ -166,6 +204,7 @@ class Intake:
         """Answer what is durable, or lost, by now: whether somebody still waits."""
         core, store = self._core, self.stream.store
         if core.is_closed:
+            self._let_in()
             return False
         if core.log.failure() is not None and not self._roll_back():
             return True
@@ -178,7 +217,8 @@ class Intake:
             self._republish()
         if self.stream._listeners:
             self._tell_others()
-        return is_waiting or bool(self._waiters)
+        self._let_in()
+        return is_waiting or bool(self._waiters) or bool(self._crowd) or store.committed_position < core.position
 
     def _roll_back(self) -> bool:
         """After a failed commit: forget what was not kept, so that those who wait for it can be told."""

@@ -21,6 +21,7 @@ cdef class Client:
     cdef readonly bint is_closed
     cdef readonly bint is_slow             # more waits for it than it may: to be cut off
     cdef public bint is_stalled            # it publishes faster than a hearer reads: to be slowed down
+    cdef object crowded                    # the stream that it publishes to faster than the disk writes
     cdef bint is_dirty                     # on the hub's list of those with something to send
     cdef public int64_t max_payload        # below 0: no limit
     cdef public int64_t max_control_line

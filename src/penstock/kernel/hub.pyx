@@ -419,6 +419,8 @@ cdef class Hub:
                 return True
             if not letter.copies:
                 self.has_borrowed = True
+            if ingest.is_crowded and publisher is not None:
+                publisher.crowded = ingest
             ingest.add(letter.subject, letter.subject_size, letter.reply, letter.reply_size, letter.headers,
                        letter.headers_size, letter.payload, letter.payload_size, letter.copies)
             if not ingest.is_touched:
@@ -670,6 +672,10 @@ cdef class Link(Client):
             self.is_stalled = False
             self.stalls += 1
             self.stalled()
+        if self.crowded is not None:
+            ingest, self.crowded = self.crowded, None
+            if not self.is_closed:
+                self.wait_for_room(ingest)
         return 0
 
     def data_received(self, data):

@@ -32,6 +32,9 @@ cdef class Ingest:
     cdef public object lock                # the stream's
     cdef public object guard               # None, or guard(count, size) -> the answer's JSON when the batch is refused
     cdef public Core core
+    cdef public uint64_t count_max         # messages that may wait for the stream's lock
+    cdef public uint64_t size_max          # bytes that may wait for the lock, or for the disk
+    cdef readonly bint is_crowded          # half of that waits: who publishes is to wait
     cdef public bint has_acks              # the stream answers
     cdef public bint has_failures          # some commit failed: each answer's position is looked at
     cdef readonly bint is_touched          # on the hub's list of this turn
@@ -55,4 +58,6 @@ cdef class Ingest:
     cdef int judge(self, Batch batch, Asked* asked) except -1
     cdef int queue_answers(self, Batch batch, Asked* asked, list refused, dict duplicates, bytes whole) except -1
     cdef int park(self) except -1
+    cdef bint is_full(self) noexcept
+    cdef int refuse(self) except -1
     cdef Chunk* pop(self, uint64_t committed) noexcept

@@ -12,6 +12,10 @@ from penstock.kernel.batch cimport Incoming
 cdef extern from "string.h" nogil:
     void* memmem(const void* haystack, size_t size, const void* needle, size_t needle_size)
 
+cdef enum:
+    COUNT_MAX = 100000
+    SIZE_MAX = 134217728
+
 
 cdef class Ingest:
     """A stream's batch of this turn, and its answers under way."""
@@ -21,6 +25,8 @@ cdef class Ingest:
         self.parked = []
         self.errors = {}
         self.has_acks = True
+        self.count_max = COUNT_MAX
+        self.size_max = SIZE_MAX
 
     def __dealloc__(self):
         cdef Chunk* chunk
@@ -81,6 +87,9 @@ cdef class Ingest:
         """Append this turn's batch; it is parked when another thread has the stream."""
         self.is_touched = False
         if self.batch.count == 0:
+            return 0
+        if self.is_full():
+            self.refuse()
             return 0
         if self.parked or not self.lock.acquire(False):
             self.park()
@@ -164,6 +173,26 @@ cdef class Ingest:
             self.first = chunk
         self.last = chunk
         self.waiting_count += count
+        return 0
+
+    cdef bint is_full(self) noexcept:
+        """Whether more waits already than may. Counted before the batch, so that one of any size is taken."""
+        cdef uint64_t size = self.parked_bytes + self.core.log.appended - self.core.log.committed()
+        self.is_crowded = self.parked_count > self.count_max // 2 or size > self.size_max // 2
+        return self.parked_count >= self.count_max or size >= self.size_max
+
+    def look(self):
+        """Whether it is crowded, now."""
+        self.is_full()
+        return self.is_crowded
+
+    cdef int refuse(self) except -1:
+        """Nothing of the batch is taken: who asked is told at once."""
+        cdef Batch batch = self.batch
+        cdef Py_ssize_t n
+        replies = [self.asked[n].reply[:self.asked[n].reply_size] for n in range(batch.count) if self.asked[n].reply != NULL]
+        self.batch = Batch()
+        self.intake.overflowed(batch.count, replies if self.has_acks else [])
         return 0
 
     cdef int park(self) except -1:

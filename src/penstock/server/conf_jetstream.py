@@ -113,12 +113,13 @@ def _handlers(options: JetStreamOptions, findings: Findings) -> dict[str, Handle
         "limits": limits,
         "unique_tag": into(options, "unique_tag", lambda n: text_of(n).strip().lower()),
         "request_queue_limit": into(options, "request_queue_limit", lambda n: _count(n, "size") or 10_000),
+        "max_buffered_size": into(options, "max_buffered_size", lambda n: max(size_of(n, "max_buffered_size"), 0)),
+        "max_buffered_msgs": into(options, "max_buffered_msgs", lambda n: max(_count(n, "size"), 0)),
         # These steer replication and the reference's own buffers: there is nothing here that they could change.
         "max_outstanding_catchup": checked(lambda n: size_of(n, "max_outstanding_catchup")),
-        "max_buffered_size": checked(lambda n: size_of(n, "max_buffered_size")),
         "meta_compact": absolute("meta_compact"),
         "meta_compact_size": absolute("meta_compact_size"),
-        "max_buffered_msgs info_queue_limit": checked(lambda n: _count(n, "size")),
+        "info_queue_limit": checked(lambda n: _count(n, "size")),
         "meta_compact_sync": checked(flag_of),
         "max_concurrent_io": concurrent_io,
     }

@@ -20,6 +20,7 @@ from penstock.wire.info import is_info
 
 if TYPE_CHECKING:
     from penstock.broker.account import Account
+    from penstock.kernel.ingest import Ingest
     from penstock.server.server import Server
     from penstock.server.tls import PeerFacts
 
@@ -74,6 +75,7 @@ class Connection(Link):
         self._task: asyncio.Task[None] | None = None
         self._ping_sent_ns = 0
         self._is_lost = False
+        self._is_waiting = False  # for room in a stream
         self.socket_fd = -1  # of a plain connection: what nothing waits before is sent straight there
 
     # Who it is, for monitoring.
@@ -214,8 +216,20 @@ class Connection(Link):
             self.transport.pause_reading()
             self.server.loop.call_later(STALL_S, self._unstall)
 
+    def wait_for_room(self, ingest: Ingest) -> None:
+        """It publishes faster than the disk writes: nothing is read of it until that has caught up."""
+        if not self.transport.is_closing():
+            self._is_waiting = True
+            self.transport.pause_reading()
+            ingest.intake.call_with_room(self._has_room)
+
+    def _has_room(self) -> None:
+        self._is_waiting = False
+        self._unstall()
+
     def _unstall(self) -> None:
-        if not self.is_closed and not self.is_paused and not self.transport.is_closing():
+        is_held_up = self.is_closed or self.is_paused or self._is_waiting
+        if not is_held_up and not self.transport.is_closing():
             self.transport.resume_reading()
 
     # The beginning.
@@ -316,8 +330,7 @@ class Connection(Link):
         self._decided(found)
         if not self.is_closed:
             self.resume()
-            if not self.transport.is_closing():
-                self.transport.resume_reading()
+            self._unstall()
 
     def _decided(self, found: Identity | None) -> None:
         account = self.server.accounts.get(found.account) if found is not None else None

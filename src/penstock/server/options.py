@@ -115,6 +115,8 @@ class JetStreamOptions:
     durability: Durability = "disk"  # ours
     unique_tag: str = ""
     request_queue_limit: int = 10_000
+    max_buffered_msgs: int = 0  # that may wait for one stream; 0: 100,000
+    max_buffered_size: int = 0  # 0: 128 MiB
     max_ack_pending: int = -1
     max_request_batch: int = -1
     max_ha_assets: int = -1

@@ -1,0 +1,9 @@
+"""The servers' helpers (tests/server, tests/parity) serve here, too."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+HERE = os.path.dirname(__file__)
+sys.path[:0] = [os.path.join(HERE, "..", "server"), os.path.join(HERE, "..", "parity")]
