@@ -131,6 +131,10 @@ class ServerProcess:
             self._changed.notify_all()
 
     @property
+    def has_ended(self) -> bool:
+        return self._process is None or self._process.poll() is not None
+
+    @property
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
@@ -193,7 +197,8 @@ class Servers:
         """The server with this configuration."""
         if config in self._failed:
             raise RuntimeError(self._failed[config])
-        if config not in self._running:
+        running = self._running.get(config)
+        if running is None or running.has_ended:
             try:
                 self._running[config] = self._stack.enter_context(ServerProcess(self.kind, config))
             except RuntimeError as e:
@@ -207,7 +212,7 @@ class Servers:
         used = self._accounts_used.get(config, 0)
         if used == ACCOUNTS:
             self._running.pop(config).stop()
-            used = 0
+            self._accounts_used[config] = used = 0
         server = self.shared(config)
         self._accounts_used[config] = used + 1
         return server, account_name(used)

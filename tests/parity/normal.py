@@ -32,7 +32,10 @@ def without_times(text: str) -> str:
     def replace(found: re.Match[str]) -> str:
         moment = found[0]
         fraction = found[1] or ""
-        seconds = datetime.fromisoformat(moment.replace(fraction, "").replace("Z", "+00:00"))
+        try:
+            seconds = datetime.fromisoformat(moment.replace(fraction, "").replace("Z", "+00:00"))
+        except ValueError:
+            return moment  # the thirtieth of February was asked for, too
         if abs(datetime.now(UTC) - seconds) > DAY:
             return moment
         if fraction.endswith("0"):

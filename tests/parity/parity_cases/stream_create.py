@@ -14,12 +14,18 @@ from script import Script
 GROUP = "stream_create"
 
 
+HEAR_THEMSELVES = ({">"}, {"$JS.API.>"}, {"$JS.EVENT.ADVISORY.>"})  # what they have taken by then is chance
+
+
 def creating(request: dict[str, Any] | str, name: str = "") -> object:
+    is_quiet = not isinstance(request, dict) or set(request.get("subjects") or ()) not in HEAR_THEMSELVES
+
     def run(s: Script) -> None:
         c = s.connect()
-        answer = c.api(f"STREAM.CREATE.{name or stream_of(request)}", request)
-        hears_itself = {">", "$JS.API.>", "$JS.EVENT.ADVISORY.>"} & set(answer.get("config", {}).get("subjects", ()))
-        if "error" not in answer and not hears_itself:
+        answer = c.api(f"STREAM.CREATE.{name or stream_of(request)}", request, is_kept=is_quiet)
+        if not is_quiet:
+            s.value("configuration or error", answer.get("error") or answer["config"])
+        elif "error" not in answer:
             c.api(f"STREAM.INFO.{answer['config']['name']}")
 
     return run
