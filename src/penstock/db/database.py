@@ -190,7 +190,8 @@ class Database:
             self._check()
             names = set(self._streams)
             if os.path.isdir(self._folder):
-                names.update(name for name in os.listdir(self._folder) if self._exists(name))
+                found = (name for name in os.listdir(self._folder) if name not in self._streams)
+                names.update(name for name in found if self._exists(name))
             return sorted(names)
 
     def __iter__(self) -> Iterator[Stream]:
@@ -286,7 +287,7 @@ class Database:
     def _create(self, config: StreamConfig) -> Stream:
         check_name(config.name, "stream")
         self._refuse_if_read_only()
-        check_overlap(config, [stream.config for stream in self if stream.name != config.name])
+        check_overlap(config, self._other_configs(config.name))
         identity = Identity(os.urandom(16), self.clock.now_ns(), _plain(config))
         if config.storage == "memory":
             return self._add(
@@ -306,6 +307,11 @@ class Database:
             store = self._open_store(paths, identity, config)
         return self._add(Stream(self, identity, StreamRules(config, store)))
 
+    def _other_configs(self, name: str) -> list[StreamConfig]:
+        """The configurations of all streams but one; those that are open cost a look-up each."""
+        names = (other for other in self.streams() if other != name)
+        return [(self._streams.get(other) or self.stream(other)).config for other in names]
+
     def _add(self, stream: Stream) -> Stream:
         self._streams[stream.name] = stream
         self._tell(stream.name)
@@ -316,7 +322,7 @@ class Database:
         if config == stream.config:
             return
         self._refuse_if_read_only()
-        check_overlap(config, [other.config for other in self if other.name != config.name])
+        check_overlap(config, self._other_configs(config.name))
         identity = with_config(stream.identity, _plain(config))
         if config.storage == "file":
             with _told("write", self._paths(config.name).config):
