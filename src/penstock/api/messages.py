@@ -128,7 +128,7 @@ def delete(call: Call) -> Answer:
 
 
 async def _delete(intake: Intake, seq: int, no_erase: bool) -> Fields:
-    await intake.committed()
+    await intake.settled()
     stream = intake.stream
     index = stream.store.index
     if stream.config.storage == "file":

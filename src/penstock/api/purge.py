@@ -36,7 +36,7 @@ def purge(call: Call) -> Answer:
 
 
 async def _purge(intake: Intake, subject: str, seq: int, keep: int) -> Fields:
-    await intake.committed()
+    await intake.settled()
     try:
         purged = await asyncio.to_thread(purge_in_slices, intake.stream, subject, seq, keep)
     except StoreError as error:

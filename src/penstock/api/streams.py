@@ -68,7 +68,7 @@ async def create(call: Call) -> Fields:
             intake = await _create(account, config, pedantic)
         elif not same(intake.stream.config, checked):
             raise StreamNameInUse
-    await intake.committed()
+    await intake.settled()
     fields = await _locked(intake, lambda: {**info_fields(intake), "did_create": True})
     if is_new:
         account.tell_soon(config.name, "create")
@@ -103,7 +103,7 @@ async def update(call: Call) -> Fields:
             raise StreamUpdateFailed(str(error)) from error
         account.follow(config.name)
         _tell_of_compression(config)
-    await intake.committed()
+    await intake.settled()
     fields = await _locked(intake, lambda: info_fields(intake, domain=account.jetstream.domain))
     account.tell_soon(config.name, "modify")
     return fields
@@ -156,7 +156,7 @@ def info(call: Call) -> Answer:
 
 
 async def _info(call: Call, intake: Intake, wanted: Fields) -> Fields:
-    await intake.committed()
+    await intake.settled()
     jetstream = call.account.jetstream
     has_details = wanted.get("deleted_details", False)
 
@@ -219,7 +219,7 @@ async def _listing(call: Call, found: list[str], offset: int) -> Fields:
         intake = call.account.streams.get(name)
         if intake is None:
             continue  # it went meanwhile
-        await intake.committed()
+        await intake.settled()
         fields = await _locked(intake, lambda: info_fields(intake, domain=domain, has_versions=False))  # noqa: B023
         parts.append(encode(fields))
         if at % SLICE == 0:

@@ -43,7 +43,7 @@ class Intake:
         self._submitted = 0
         self._is_retrying = False
         self._crowd: list[Callable[[], None]] = []  # to be called when there is room again
-        self._last_warning = 0.0
+        self._last_warning = "", 0.0  # and when that was
         self._expiry: asyncio.TimerHandle | None = None
         self._expiry_due: int | None = None
         self.is_closed = False
@@ -93,7 +93,7 @@ class Intake:
         try:
             await self.committed()
         except StoreError as error:
-            log.warning("stream %s: %s", self.name, error)
+            self._warn(f"stream {self.name}: {error}")
 
     def close(self) -> None:
         """Capture nothing any more. Answers under way are lost with the stream."""
@@ -140,20 +140,19 @@ class Intake:
             self.submit()
         self.turn.touch(self)
 
-    def overflowed(self, count: int, replies: list[bytes]) -> None:
-        """More waits for the stream than may: these messages were not taken."""
-        now = self._loop.time()
-        if now - self._last_warning > WARNING_S:
-            self._last_warning = now
-            log.warning(
-                "Dropping messages due to excessive stream ingest rate on '%s' > '%s': %d messages of one read",
-                self.account.name,
-                self.name,
-                count,
-            )
+    def overflowed(self, replies: list[bytes]) -> None:
+        """More waits for the stream than may: the messages of these who wait for an answer were not taken."""
+        self._warn(f"Dropping messages due to excessive stream ingest rate on '{self.account.name}' > '{self.name}'")
         answer = self.refusal(TooManyRequests())
         for reply in replies:
             self.account.publish(reply, answer, TOO_MANY_REQUESTS)
+
+    def _warn(self, text: str) -> None:
+        """Tell of a trouble; the same again at most once a second."""
+        now = self._loop.time()
+        if text != self._last_warning[0] or now - self._last_warning[1] > WARNING_S:
+            self._last_warning = text, now
+            log.warning("%s", text)
 
     def call_with_room(self, callback: Callable[[], None]) -> None:
         """Call back when less waits for the disk than now."""
@@ -229,7 +228,7 @@ class Intake:
         try:
             self.stream.store.retry()
         except StoreError as error:
-            log.warning("stream %s: %s", self.name, error)  # the next publish is refused with it
+            self._warn(f"stream {self.name}: {error}")  # the next publish is refused with it
         finally:
             lock.release()
         return True
@@ -296,6 +295,15 @@ class Intake:
         self._wake()
         await future
 
+    async def settled(self) -> None:
+        """Return once all that was appended so far is durable, or known to be lost: what is there then, stays."""
+        try:
+            await self.committed()
+        except StoreClosed:
+            raise
+        except StoreError:
+            return  # whoever published it is told
+
     # Others that use the same stream in this process.
 
     def _told(self) -> None:
@@ -332,7 +340,7 @@ class Intake:
         try:
             self.stream._rules.expire(self.stream.store.clock.now_ns())
         except StoreError as error:
-            log.warning("stream %s: %s", self.name, error)
+            self._warn(f"stream {self.name}: {error}")
             self._expiry = self._loop.call_later(EXPIRE_AGAIN_S, self._expire)
             return
         finally:

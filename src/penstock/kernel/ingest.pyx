@@ -192,7 +192,7 @@ cdef class Ingest:
         cdef Py_ssize_t n
         replies = [self.asked[n].reply[:self.asked[n].reply_size] for n in range(batch.count) if self.asked[n].reply != NULL]
         self.batch = Batch()
-        self.intake.overflowed(batch.count, replies if self.has_acks else [])
+        self.intake.overflowed(replies if self.has_acks else [])
         return 0
 
     cdef int park(self) except -1:
