@@ -28,7 +28,7 @@ LAYERS = [
     "cli",
     "testing",
 ]
-FACES = {"aio", "__init__", "__main__"}  # they may use everything below them
+FACES = {"aio", "pytest_plugin", "__init__", "__main__"}  # they may use everything below them
 TEST_ONLY = "penstock.kernel.reference"
 
 
