@@ -74,7 +74,8 @@ def run(case: Case, servers: Servers) -> tuple[Transcript, bool]:
         with servers.alone(_config(case)) as server:
             return _run_on(case, server.port, "", server)
     if case.config:
-        return _run_on(case, servers.shared(_config(case)).port, "")
+        server = servers.shared(_config(case))
+        return _run_on(case, server.port, "", server)
     server, account = servers.with_account(case.account)
     return _run_on(case, server.port, account)
 

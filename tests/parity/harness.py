@@ -28,6 +28,7 @@ server_name: parity
 """
 JETSTREAM = 'jetstream { store_dir: "$DIR", max_mem: 256MB, max_file: 1GB }\n'
 LISTENING = re.compile(r"Listening for client connections on \S+?:(\d+)\s*$")
+WEBSOCKET = re.compile(r"Listening for websocket clients on wss?://\S+?:(\d+)\s*$")
 READY = "Server is ready"
 
 
@@ -53,6 +54,7 @@ class ServerProcess:
         self.config = config
         self.arguments = arguments or []
         self.port = 0
+        self.websocket_port = 0
         self.log: list[str] = []
         self.directory = ""
         self._process: subprocess.Popen[str] | None = None
@@ -120,7 +122,10 @@ class ServerProcess:
         assert self._process is not None and self._process.stderr is not None
         for line in self._process.stderr:
             found = LISTENING.search(line)
+            websocket = WEBSOCKET.search(line)
             with self._changed:
+                if websocket:
+                    self.websocket_port = int(websocket[1])
                 self.log.append(line)
                 if found and not self._is_ready:
                     self.port = int(found[1])

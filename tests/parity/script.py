@@ -52,14 +52,14 @@ def header_block(lines: list[str] | bytes, first_line: str = "NATS/1.0") -> byte
 class Connection:
     """One connection of a script; its steps go to the script's transcript under its name."""
 
-    def __init__(self, script: Script, name: str) -> None:
+    def __init__(self, script: Script, name: str, wire: WireClient | None = None) -> None:
         self.name = name
         self.show_info = False
         self.show_pings = False
         self.is_closed = False
         self._left_out = b"\0"
         self._script = script
-        self._wire = WireClient(script.port)
+        self._wire = wire or WireClient(script.port)
         self._inbox_count = 0
 
     # What is sent without waiting for an answer.
@@ -95,6 +95,10 @@ class Connection:
     def flush(self, did: str = "flush", is_sorted: bool = False) -> list[Frame]:
         """PING, and everything up to its PONG; sorted where the server may choose an order."""
         self.send("PING\r\n")
+        return self.read_until_pong(did, is_sorted)
+
+    def read_until_pong(self, did: str, is_sorted: bool = False, leave_out: bytes = b"\0") -> list[Frame]:
+        self._left_out = leave_out
         return self._read_until(did, lambda frame: frame.verb == "PONG", is_end_kept=False, is_sorted=is_sorted)
 
     def tell(self, data: bytes | str, is_sorted: bool = False, leave_out: bytes = b"\0") -> list[Frame]:
@@ -254,8 +258,8 @@ class Script:
 
     @property
     def server(self) -> ServerProcess:
-        """The server's process, for a case that has one alone."""
-        assert self._server is not None, "only a case with a server of its own may do this"
+        """The server's process; only a case that has it alone may stop it."""
+        assert self._server is not None, "a case in an account has no server"
         return self._server
 
     @property
@@ -272,6 +276,12 @@ class Script:
     def open(self, name: str = "a") -> Connection:
         """A connection that has said nothing; INFO is read, and kept where `show_info` is set by the case before."""
         connection = Connection(self, name)
+        self._connections.append(connection)
+        return connection
+
+    def open_on(self, wire: WireClient, name: str = "a") -> Connection:
+        """A connection by another way than TCP to the server's port."""
+        connection = Connection(self, name, wire)
         self._connections.append(connection)
         return connection
 
