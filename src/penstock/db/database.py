@@ -34,7 +34,14 @@ from penstock.interfaces import Clock, SystemClock
 from penstock.kernel.disk import Disk
 from penstock.store.adoption import remove_tree
 from penstock.store.file_store import FileStore
-from penstock.store.identity import Identity, mend_identity, read_identity, with_config, write_identity
+from penstock.store.identity import (
+    Identity,
+    create_identity,
+    mend_identity,
+    read_identity,
+    with_config,
+    write_identity,
+)
 from penstock.store.layout import StreamPaths, parse_block_name
 from penstock.store.limits import DURABILITIES
 from penstock.store.marker import MARKER, MARKER_TEXT, check_marker, require_marker
@@ -205,7 +212,7 @@ class Database:
         with self._lock:
             stream = self.get_stream(name)
             self._refuse_if_read_only()
-            stream._close()
+            stream._let_go()
             del self._streams[name]
             self._tell(name)
             paths = self._paths(name)
@@ -234,7 +241,6 @@ class Database:
             for folder in (blocks, root):
                 if os.path.isdir(folder):
                     self.disk.rmdir(folder)
-            self.disk.sync_folder(self._folder)
         return left
 
     def _paths(self, name: str) -> StreamPaths:
@@ -301,9 +307,10 @@ class Database:
                 "it is missing, and so is its copy, but there are blocks; restore it, or move them away",
             )
         with _told("create", paths.root):
-            if self.disk.mkdir(paths.root):
-                self.disk.sync_folder(self._folder)
-            write_identity(self.disk, paths, identity)
+            self.disk.mkdir(paths.root)
+            self.disk.mkdir(paths.blocks)
+            create_identity(self.disk, paths, identity)
+            self.disk.sync_folder(self._folder)
             store = self._open_store(paths, identity, config)
         return self._add(Stream(self, identity, StreamRules(config, store)))
 

@@ -525,6 +525,16 @@ class Stream:
             self._rules.store.stop()  # type: ignore[attr-defined]
         self._tell()
 
+    def _let_go(self) -> None:
+        """Close it without writing anything: it is about to be deleted."""
+        with self._lock:
+            store = self._rules.store
+            if isinstance(store, FileStore):
+                store.abandon()
+            else:
+                store.stop()  # type: ignore[attr-defined]
+        self._tell()
+
     def _delete(self) -> None:
         with self._lock:
             self._rules.store.delete()  # type: ignore[attr-defined]

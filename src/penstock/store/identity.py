@@ -70,6 +70,14 @@ def write_identity(disk: Disk, paths: StreamPaths, identity: Identity) -> None:
     disk.write_file(paths.config_copy, data)
 
 
+def create_identity(disk: Disk, paths: StreamPaths, identity: Identity) -> None:
+    """Write both copies of a new stream's: the first is durable when this returns, the second soon after. A crash that
+    takes the second is mended."""
+    data = identity.encode()
+    disk.write_file(paths.config, data)
+    disk.write_file(paths.config_copy, data, sync=False)
+
+
 def mend_identity(disk: Disk, paths: StreamPaths, identity: Identity) -> None:
     """Make the second copy equal to the first again after damage or a crash between the two writes."""
     data = identity.encode()

@@ -1,0 +1,68 @@
+"""A crash anywhere while streams come, change and go: what was answered holds, and a stream opens or is not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from crash_cases import booted, campaign_size, chunk_seed
+
+import penstock
+from penstock.testing import CrashDisk, CrashImage, crash_images
+
+pytestmark = pytest.mark.campaign
+STATES = campaign_size(1_000) // 5
+# What is answered, in order: by then the streams are these, with this max_msgs.
+STEPS: list[dict[str, int]] = [
+    {"A": 1},
+    {"A": 1, "B": 1},
+    {"A": 2, "B": 1},
+    {"A": 2},
+    {"A": 2, "B": 3},
+    {"B": 3},
+]
+
+
+def record(root: Path) -> CrashDisk:
+    root.mkdir()
+    disk = CrashDisk(root)
+    with penstock.open(root / "db", disk=disk) as db:
+        before: dict[str, int] = {}
+        for number, wanted in enumerate(STEPS):
+            for name in before.keys() - wanted.keys():
+                db.delete_stream(name)
+            for name, limit in wanted.items():
+                db.stream(name, max_msgs=limit)
+                db.get_stream(name).publish(name, b"%d" % number)
+            disk.mark(number)
+            before = wanted
+    return disk
+
+
+def check(image: CrashImage) -> None:
+    answered = -1 if image.mark is None else image.mark
+    # What was answered, or what was being done; a step that deletes one stream does nothing else.
+    allowed = [{}, *STEPS][answered + 1 : answered + 3]
+    with booted(image.is_power_cut), penstock.open(image.path / "db") as db:
+        found = {name: db.get_stream(name).config.max_msgs for name in db.streams()}
+        assert found in allowed, f"{found}, not one of {allowed}"
+        for name in found:
+            db.get_stream(name).publish(name, b"goes on")
+        for name in "AB":
+            db.stream(name, max_msgs=5)
+        assert db.streams() == ["A", "B"]
+    with penstock.open(image.path / "db") as db:
+        assert [stream.config.max_msgs for stream in db] == [5, 5]
+
+
+def test_a_crash_leaves_each_stream_whole_or_not_there(room: Path) -> None:
+    seed = chunk_seed("streams", "disk")
+    disk = record(room / "run")
+    (room / "images").mkdir()
+    for image in crash_images(disk, room / "images", count=STATES, seed=seed):
+        try:
+            check(image)
+        except BaseException as error:
+            error.add_note(f"seed {seed}, image: {image.description}")
+            raise
+        image.remove()
