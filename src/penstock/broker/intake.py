@@ -284,6 +284,7 @@ class Intake:
 
     async def committed(self) -> None:
         """Return once all that was appended so far is durable; raise when it was lost."""
+        self.account.hub.take_batches()  # what came in this turn of the loop, too
         position = self._core.position
         if self._core.log.failure() is None and self.stream.store.committed_position >= position:
             return
