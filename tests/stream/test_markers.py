@@ -16,8 +16,7 @@ from penstock.store.file_store import FileStore
 from penstock.store.memory_store import MemoryStore
 from penstock.stream.config import StreamConfig, check_create, make_config
 from penstock.stream.stream import StreamRules, limits_of
-from penstock.testing import CrashDisk, FakeClock, crash_images
-from penstock.testing.crash_images import Mode
+from penstock.testing import FakeClock
 
 S = 1_000_000_000
 MARKER = "NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\nNats-TTL: 1m0s\r\nNats-Rollup: sub\r\n\r\n"
@@ -120,36 +119,6 @@ def test_expiries_of_what_was_rolled_back_are_forgotten(tmp_path: Path) -> None:
     assert [subject for _, subject, _ in holds(rules)] == ["t.c", "t.d"]
     assert rules.store.next_due == NEVER
     rules.store.abandon()
-
-
-@pytest.mark.parametrize("durability", ["disk", "os"])
-def test_no_crash_takes_a_subject_without_its_marker(tmp_path: Path, durability: str) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "images").mkdir()
-    disk, clock, wanted = CrashDisk(tmp_path / "run"), FakeClock(), config(max_age="10m", max_bytes=120_000)
-    store = FileStore(
-        tmp_path / "run" / "T", bytes(16), limits=limits_of(wanted), clock=clock, disk=disk, durability=durability
-    )
-    rules = StreamRules(wanted, store)
-    publish(rules, *[(f"t.{n % 40}", {}) for n in range(400)])
-    disk.mark("published")
-    store.sync()
-    disk.mark("stored")
-    clock.advance(600 * S)
-    assert rules.expire(clock.now_ns()) == 400
-    store.commit()
-    disk.mark("expired")
-    store.stop()
-    subjects = {f"t.{n}" for n in range(40)}
-    modes: tuple[Mode, ...] = ("kill", "none", "prefix", "directories")  # a write that tears may lose any record of it
-    for image in crash_images(disk, tmp_path / "images", count=150, seed=7, modes=modes):
-        if "stored" in image.marks:
-            again = FileStore(image.path / "T", bytes(16), limits=limits_of(wanted), clock=clock)
-            found = {message.subject for message in again.read()}
-            assert found == subjects, image.description
-            assert all(message.raw_headers for message in again.read()), "what was due has gone"
-            again.abandon()
-        image.remove()
 
 
 def test_expiry_need_not_wait_for_the_disk(tmp_path: Path) -> None:

@@ -36,6 +36,12 @@ from penstock.ttl import TTL_NEVER, parse_ttl
 SKIP, DELETE, ERASE, FLOOR = (KINDS.index(kind) for kind in ("skip", "delete", "erase", "floor"))
 LOST = REASONS.index("lost")
 SKIPPED = REASONS.index("skipped")
+# Deletes that another message may have been the cause of: a newer one, one too many, a marker for what grew too old;
+# and what tells of those again.
+FOR_ANOTHER = frozenset(
+    REASONS.index(reason)
+    for reason in ("rollup", "max_msgs", "max_bytes", "max_msgs_per_subject", "max_age", "ttl", "compact")
+)
 NEVER = 2**63 - 1
 SEQ_STOP = 2**63 - 1
 
@@ -74,6 +80,7 @@ class Recovered:
     numbering: int
     epoch: int
     next_block_id: int
+    doubted: list[tuple[str, int, int]]  # path, offset and size of deletes that must not be carried out
     is_clean: bool
     last_seq: int
     last_time: int
@@ -124,6 +131,9 @@ def recover(
         headers = {}
         again = Recovery(disk, paths, stream_id, begin(headers), report, headers, explained, head)
         return report, again.run(limit, is_doubted=True)
+
+
+Facts = tuple[Checkpoint | None, Checkpoint | None, Head | None]  # the checkpoint, one that is only evidence, HEAD
 
 
 class CheckpointUnfit(ValueError):
@@ -487,7 +497,9 @@ class Recovery:
             skips.add_range(start, stop - 1)
         for start, stop in checkpoint.lost if checkpoint else ():
             lost.add_range(start, stop - 1)
-        floor, gone, erased = apply_controls(blocks, skips, lost, index, floor)
+        facts = checkpoint, evidence, head
+        doubted = Doubted(self.first_gap(blocks, floor, skips, lost, facts))
+        floor, gone, erased = apply_controls(blocks, skips, lost, index, floor, doubted)
         ends = kernel.block_ends(index)
         for _, _, block_last in ends:
             last_seq = max(last_seq, block_last)
@@ -501,7 +513,10 @@ class Recovery:
         kernel.raise_floor(index, floor)
         for first, last in gone.ranges():
             kernel.kill_range(index, first, last + 1)
-        newly_lost = self.find_lost(blocks, ends, floor, data_last, skips, gone, lost, evidence, checkpoint, head)
+        explained = gone.copy()
+        explained.update(doubted.gone)
+        newly_lost = self.find_holes(blocks, max(floor, doubted.floor), skips, explained, lost, facts)
+        self.tell_lost(newly_lost)
         kernel.set_ends(index, max(floor, 1), max(last_seq, data_last, floor - 1))
         kernel.find_ghosts(index)
         kernel.forget_changes(index)
@@ -520,6 +535,7 @@ class Recovery:
             numbering=numbering,
             epoch=epoch,
             next_block_id=self.highest_id + 1,
+            doubted=doubted.records,
             is_clean=is_clean or (head is None and not blocks and evidence is None),
             last_seq=data_last,
             last_time=max([checkpoint.last_time if checkpoint else 0, *times], default=0),
@@ -533,30 +549,33 @@ class Recovery:
             leftovers=self.leftovers,
         )
 
-    def find_lost(
-        self,
-        blocks: list[BlockOnDisk],
-        ends: list[tuple[int, int, int]],
-        floor: int,
-        data_last: int,
-        skips: SeqSet,
-        gone: SeqSet,
-        lost: SeqSet,
-        evidence: Checkpoint | None,
-        checkpoint: Checkpoint | None,
-        head: Head | None,
+    def first_gap(self, blocks: list[BlockOnDisk], floor: int, skips: SeqSet, lost: SeqSet, facts: Facts) -> int:
+        """The first sequence that a power cut may have taken out of the middle of what was being written; SEQ_STOP
+        where there is none."""
+        if self.trusted_seq == SEQ_STOP:
+            return SEQ_STOP
+        skips, lost = skips.copy(), lost.copy()
+        floor, gone, _ = apply_controls(blocks, skips, lost, self.core.index, floor)
+        holes = self.find_holes(blocks, floor, skips, gone, lost, facts)
+        return holes.present_from(max(self.synced_seq, 1)) or SEQ_STOP
+
+    def find_holes(
+        self, blocks: list[BlockOnDisk], floor: int, skips: SeqSet, gone: SeqSet, lost: SeqSet, facts: Facts
     ) -> SeqSet:
         """Sequences that were given out, of which no record tells what became of them."""
+        checkpoint, evidence, head = facts
         holes = SeqSet()
         if evidence is not None:
             floor = max(floor, evidence.floor)  # what it knew to be gone is not lost; what is there all the same stays
         if checkpoint is not None:
             floor = max(floor, checkpoint.last_seq + 1)  # it tells what is lost below
         expected = floor
-        for _block_id, first_seq, block_last in ends:
+        data_last = checkpoint.last_seq if checkpoint else 0
+        for _block_id, first_seq, block_last in kernel.block_ends(self.core.index):
             if first_seq > expected:
                 holes.add_range(expected, first_seq - 1)
             expected = max(expected, block_last + 1)
+            data_last = max(data_last, block_last)
         for block in blocks:
             if block.scan is not None or (block.summary is not None and not block.summary.is_dense):
                 for first, last in kernel.row_gaps(self.core.index, block.header.block_id):
@@ -569,6 +588,9 @@ class Recovery:
         for first, last in holes.ranges():
             for start, stop in subtract((first, last + 1), (skips, gone, lost, self.explained)):
                 found.add_range(start, stop - 1)
+        return found
+
+    def tell_lost(self, found: SeqSet) -> None:
         if found:
             ranges = tuple((first, last + 1) for first, last in found.ranges())
             self.report.add(
@@ -577,13 +599,45 @@ class Recovery:
                 f"{found.count()} sequences are lost: {format_ranges(ranges)}",
                 seqs=ranges,
             )
-        return found
+
+
+@dataclass(slots=True)
+class Doubted:
+    """Deletes that stand behind a gap which a power cut made in what was being written: `first_gap` is its first
+    sequence.
+
+    They were made for messages that may lie in the gap: a newer one of the same subject, or one over a limit. Nobody
+    was told of any of it yet, and what was acknowledged before must not go for a message that is not there. So they are
+    not carried out. What the limits ask for is done again once the stream is open.
+    """
+
+    first_gap: int
+    floor: int = 1
+    gone: SeqSet = field(default_factory=SeqSet)
+    records: list[tuple[str, int, int]] = field(default_factory=list)  # path, offset, size
+
+    def take(self, block: BlockOnDisk, at: int, record: dict[str, Any]) -> bool:
+        """Note a delete or floor record that is one of them; it is the block's `at`-th last control record."""
+        if block.scan is None or record["seq"] <= self.first_gap or record["reason"] not in FOR_ANOTHER:
+            return False
+        self.records.append((block.path, *block.scan.control_spans()[-at]))
+        if record["kind"] == FLOOR:
+            self.floor = max(self.floor, record["value"])
+        for start, stop in record["ranges"] if record["kind"] == DELETE else ():
+            self.gone.add_range(start, stop - 1)
+        return True
 
 
 def apply_controls(
-    blocks: list[BlockOnDisk], skips: SeqSet, lost: SeqSet, index: Index, floor: int
+    blocks: list[BlockOnDisk],
+    skips: SeqSet,
+    lost: SeqSet,
+    index: Index,
+    floor: int,
+    doubted: Doubted | None = None,
 ) -> tuple[int, SeqSet, list[int]]:
-    """What the blocks' control records say: (floor, deleted sequences, those to be erased); adds to `skips` and `lost`.
+    """What the blocks' control records say: (floor, deleted sequences, those to be erased); adds to `skips` and `lost`,
+    and to `doubted` what is not to be carried out.
 
     They only ever take away, so their order does not matter.
     """
@@ -594,9 +648,12 @@ def apply_controls(
         if not block.controls:
             continue
         low, high, block_last = SEQ_STOP, 0, block.header.first_seq - 1
-        for record in decode_controls(block):
+        records = decode_controls(block)
+        for at, record in enumerate(records):
             kind, reason, value = record["kind"], record["reason"], record["value"]
             block_last = max(block_last, record["seq"] - 1)
+            if doubted is not None and kind in (DELETE, FLOOR) and doubted.take(block, len(records) - at, record):
+                continue
             if kind == SKIP:
                 block_last = record["seq"] + value - 1
                 skips.add_range(record["seq"], block_last)

@@ -1,8 +1,8 @@
 """Subject delete markers: what takes the place of a subject's last message when it grows too old. Rules: those of the
 reference for `subject_delete_marker_ttl`, seen on nats-server 2.15.1.
 
-A marker is appended before the message that it stands for is deleted, and both are in one commit: a crash that keeps
-the beginning of it leaves the message, or both, or the marker. A purge or a delete leaves no marker.
+A marker is appended before the message that it stands for is deleted, and both are in one commit: whatever part of it
+a crash keeps, a subject never disappears without its marker (recovery.py, "Doubted"). A purge or a delete leaves none.
 """
 
 from __future__ import annotations
