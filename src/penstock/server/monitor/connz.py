@@ -217,20 +217,23 @@ async def _sorted(
     if not gone and sort in ("cid", "start"):
         return list(living[offset : offset + limit])
     key_living, key_gone, is_descending = _SORTS[sort]
-    runs: list[list[tuple[Any, int, Connection | ClosedConnection]]] = []
+    # Runs hold numbers alone, which the collector need not look at: ten thousand pairs with objects would wake it.
+    runs: list[list[tuple[Any, int]]] = []
+    by_cid: dict[int, Connection | ClosedConnection] = {}
     for start in range(0, len(living), LOOK_SLICE):
         part = living[start : start + LOOK_SLICE]
-        runs.append(sorted(((key_living(one), one.client.cid, one) for one in part), reverse=is_descending))
+        by_cid.update((one.client.cid, one) for one in part)
+        runs.append(sorted(((key_living(one), one.client.cid) for one in part), reverse=is_descending))
         await breathe()
     for start in range(0, len(gone), LOOK_SLICE):
         ended = gone[start : start + LOOK_SLICE]
-        runs.append(sorted(((key_gone(one), one.cid, one) for one in ended), reverse=is_descending))
+        by_cid.update((one.cid, one) for one in ended)
+        runs.append(sorted(((key_gone(one), one.cid) for one in ended), reverse=is_descending))
         await breathe()
     shown: list[Connection | ClosedConnection] = []
-    merged = heapq.merge(*runs, reverse=is_descending)
-    for at, (_, _, one) in enumerate(islice(merged, offset + limit)):
+    for at, (_, cid) in enumerate(islice(heapq.merge(*runs, reverse=is_descending), offset + limit)):
         if at >= offset:
-            shown.append(one)
+            shown.append(by_cid[cid])
         if at % LOOK_SLICE == 0:
             await breathe()
     return shown

@@ -65,7 +65,10 @@ def is_long(page: Any) -> bool:
 
 
 async def encode_page(page: Any, indent: int = 0) -> AsyncIterator[bytes]:
-    """The page's JSON in pieces, indented as Go's MarshalIndent does it where `indent` is not 0."""
+    """The page's JSON in pieces, indented as Go's MarshalIndent does it where `indent` is not 0.
+
+    A long list is used up on the way: to let go of ten thousand entries at once takes as long as a slice may not.
+    """
     if not is_long(page):
         text = go_json.encode(page)
         yield msgspec.json.format(text, indent=indent) if indent else text
@@ -85,6 +88,7 @@ async def encode_page(page: Any, indent: int = 0) -> AsyncIterator[bytes]:
         parts = [go_json.encode(entry) for entry in entries[start : start + SLICE]]
         if indent:
             parts = [msgspec.json.format(part, indent=indent).replace(b"\n", margin) for part in parts]
+        entries[start : start + SLICE] = [None] * len(parts)
         yield (between if start else b"") + between.join(parts)
         await breathe()
     yield tail
