@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from attack import Client, Probe
+from attack import Client, Probe, assert_no_trace
 
 import penstock
 from penstock.db.stream import Stream
@@ -216,3 +217,23 @@ def test_a_sync_that_takes_long_stops_nobody_from_being_read(tmp_path: Path) -> 
         assert took >= 0.2
         assert probe.median_s < 0.05
         assert probe.worst_s < 0.15
+
+
+def test_a_publish_into_a_stream_that_the_library_is_just_closing_is_answered_or_dropped_without_a_trace(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG), penstock.open(tmp_path / "data") as db, penstock.Server(database=db) as server:
+        stream = db.stream("S", subjects=["s.>"])
+        client = Client(server.port)
+        assert client.ask("s.a")["seq"] == 1
+        stream._close()  # as a delete does, before the server's loop hears of it
+        found = client.ask("s.a")
+        assert found["error"]["err_code"] in (10077, 10059), found
+        client.publish("s.a", b"no reply")
+        assert client.ping() < 5
+        db.delete_stream("S")
+        until = time.monotonic() + 10
+        while client.request("s.a").headers is None:  # until nobody hears it
+            assert time.monotonic() < until
+    assert_no_trace([record.getMessage() + (record.exc_text or "") for record in caplog.records])
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []

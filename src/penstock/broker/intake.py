@@ -202,7 +202,9 @@ class Intake:
     def settle(self) -> bool:
         """Answer what is durable, or lost, by now: whether somebody still waits."""
         core, store = self._core, self.stream.store
-        if core.is_closed:
+        if core.is_closed:  # by the library: what it kept is acknowledged, what came too late refused
+            self.ingest.has_failures = bool(store.failures)
+            self.account.hub.settle(self.ingest, self.account.sublist)
             self._let_in()
             return False
         if core.log.failure() is not None and not self._roll_back():
