@@ -49,7 +49,7 @@ def _measure(
     bench: Bench, size: int, window: int, count: int, raw_rates: list[float], commit_sizes: list[float], server: Running
 ) -> Answer:
     server.make_stream()
-    wanted = {"size": size, "window": window, "refill": window // 4}
+    wanted = {"size": size, "window": window, "refill": window // 4, "frames": window}
     drive("publish", server.port, count=window, **wanted)
     before = _flushes(server.folder)
     answer = drive("publish", server.port, count=count, **wanted)

@@ -8,7 +8,9 @@
  *
  * It keeps its own cost out. What is sent is laid out in memory before the clock starts, and all frames of a run have one
  * size: so a window is a byte offset to write up to, and what a subscriber got is counted by bytes, each frame's beginning
- * checked. The answer is one line of JSON on standard output; a run that goes wrong says why on standard error and exits 1.
+ * checked. With --frames so many are laid out and sent again and again: large ones stay in the processor's cache, as those
+ * of a producer would that has just made them. The answer is one line of JSON on standard output; a run that goes wrong
+ * says why on standard error and exits 1.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -35,7 +37,7 @@ static struct {
     enum mode mode;
     const char *host, *subject, *stream;
     int port, conns, window, size, subs, batch, is_last, has_ids, refill;
-    long count, warm, keys, last_seq;
+    long count, warm, keys, last_seq, frames;
 } asked = {.host = "127.0.0.1", .subject = "bench.x", .stream = "S", .port = 4222, .conns = 1, .window = 1, .size = 128,
            .subs = 1, .batch = 1000, .refill = 1, .count = 1000, .last_seq = 1};
 
@@ -277,7 +279,13 @@ static void send_requests(struct conn *c) {
                                 c->written > (size_t)c->answered * frame_size))
         return;
     if (asked.window == 1 && c->written % frame_size == 0) c->sent_ns = now_ns();
-    c->written += write_some(c, c->frames + c->written, limit - c->written);
+    size_t cycle = (size_t)asked.frames * frame_size, size, went;
+    do {
+        size_t at = c->written % cycle;
+        size = limit - c->written < cycle - at ? limit - c->written : cycle - at;
+        went = write_some(c, c->frames + at, size);
+        c->written += went;
+    } while (went == size && c->written < limit);
 }
 
 /* Send `more` requests on every connection, and wait for all answers. */
@@ -306,13 +314,14 @@ static void run_requests(long more) {
 
 static void prepare_requests(void) {
     long each = asked.warm + asked.count;
+    if (!asked.frames || asked.frames > each) asked.frames = each;
     char *probe = room((size_t)asked.size + 1024), line[64];
     frame_size = make_frame(probe, 0, 0);
     free(probe);
     latencies = room(sizeof *latencies * (size_t)(asked.window == 1 ? each * asked.conns : 0));
     for (int n = 0; n < asked.conns; n++) {
-        char *frames = room((size_t)each * frame_size + 1); /* sprintf ends with a zero */
-        for (long k = 0; k < each; k++)
+        char *frames = room((size_t)asked.frames * frame_size + 1); /* sprintf ends with a zero */
+        for (long k = 0; k < asked.frames; k++)
             if (make_frame(frames + (size_t)k * frame_size, n, k) != frame_size) die("a number in a frame is too long");
         conns[n].frames = frames;
         conns[n].in = room(IN_SIZE);
@@ -458,6 +467,7 @@ static void read_arguments(int argc, char **argv) {
         {"--last", &asked.is_last, 0, 0},  {"--ids", &asked.has_ids, 0, 0},   {"--refill", &asked.refill, 0, 0},
         {"--count", 0, &asked.count, 0},   {"--warm", 0, &asked.warm, 0},     {"--keys", 0, &asked.keys, 0},
         {"--last-seq", 0, &asked.last_seq, 0},
+        {"--frames", 0, &asked.frames, 0},
     };
     const int name_count = sizeof names / sizeof *names;
     for (int n = 2; n < argc; n += 2) {
@@ -471,6 +481,7 @@ static void read_arguments(int argc, char **argv) {
     if (strlen(asked.subject) > SUBJECT_MAX - 20 || strlen(asked.stream) > SUBJECT_MAX) die("--subject or --stream is too long");
     if (asked.conns < 1 || asked.conns > 9999 || asked.window < 1 || asked.last_seq < 1) die("--conns, --window and --last-seq: 1 or more");
     if (asked.keys > 999999) die("--keys: at most 999,999");
+    if (asked.frames && asked.frames < asked.window) die("--frames: at least as many as --window");
 }
 
 int main(int argc, char **argv) {

@@ -87,3 +87,9 @@ def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
         port = running.port
     with pytest.raises(RuntimeError, match=rf"connect to 127\.0\.0\.1:{port}"):
         drive("publish", port)
+
+
+def test_frames_that_are_sent_again_are_messages_of_their_own(server: Running) -> None:
+    answer = drive("publish", server.port, count=100, warm=10, window=7, frames=7, size=2000)
+    assert answer["messages"] == 100
+    assert state(server)["messages"] == 110
