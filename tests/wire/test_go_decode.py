@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import time
+
 import pytest
 
 from penstock.errors import InvalidJson
@@ -109,3 +112,31 @@ def test_a_bomb_is_refused(raw: bytes) -> None:
 def test_only_an_object_without_fields_is_empty() -> None:
     assert is_empty_object(b"{}") and is_empty_object(b" { } ")
     assert not any(map(is_empty_object, (b"", b" ", b"[]", b"null", b'{"a":1}', b"{} {}", b"x")))
+
+
+M = 1 << 20
+
+
+@pytest.mark.parametrize(
+    "raw, told",
+    [
+        (b"[1" + b",1" * (M // 2), "unexpected EOF"),  # once a second and more: the loop stood still
+        (b"{" + b'"a":1,' * (M // 7) + b'"a":1}', 'json: unknown field "a"'),
+        (b"{}" * (M // 2), "JSON is malformed"),
+        (b"[" * M, "exceeded max depth at offset 10001"),
+        (b'{"multi_last":[1' + b",1" * (M // 2) + b"]}", "json: cannot unmarshal number into "),
+        (b'{"seq":"' + b"x" * M + b'"}', "json: cannot unmarshal string into Go struct field JSApiMsgGetRequest.seq"),
+        (b'{"seq":1.5' + b" " * M + b"}", "json: cannot unmarshal number 1.5 into Go struct field "),
+    ],
+)  # fmt: skip
+def test_a_long_text_is_refused_in_no_time(raw: bytes, told: str) -> None:
+    began = time.process_time()
+    with pytest.raises(InvalidJson, match="invalid JSON: " + re.escape(told)):
+        decode(raw, GET)
+    assert time.process_time() - began < 0.5
+
+
+def test_a_long_text_is_read_like_a_short_one() -> None:
+    raw = b'{"SEQ":7,"no_hdr":true,"multi_last":["a",null],"start_time":"1970-01-01T00:00:01Z"' + b" " * M + b"}"
+    assert decode(raw, GET) == {"seq": 7, "no_hdr": True, "multi_last": ("a", ""), "start_time": 10**9}
+    assert decode(b" " * M, GET) == {}

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.api")
 TYPE = "io.nats.jetstream.api.v1."
 SYSTEM_RESPONSE = Endpoint("", 0, "system_response", lambda call: {})
+QUEUE_BYTES_MAX = 128 * 1024 * 1024  # of requests that wait: ours, besides the reference's count
 INLINE_S = 0.001  # so long requests are answered at once in one turn of the loop; the rest waits for the next
 PREFIX_TOKENS_MAX = 3
 
@@ -64,6 +65,7 @@ class Api:
         self._turn_began = 0.0
         self.system: Account | None = None
         self.queued = 0
+        self.queued_bytes = 0
         self.inflight = 0
         self.total = 0
         self.errors = 0
@@ -124,15 +126,16 @@ class Api:
     def _queue(self, lane: deque[Call], call: Call) -> None:
         lane.append(call)
         self.queued += 1
+        self.queued_bytes += len(call.payload)
         self.inflight += 1
-        if self.queued >= self._queue_max:
+        if self.queued >= self._queue_max or self.queued_bytes > QUEUE_BYTES_MAX:
             log.warning("JetStream API queue limit reached, dropping %d requests", self.queued)
             dropped = 0
             for one in self._lanes.values():
                 dropped += len(one)
                 one.clear()
             self.inflight -= dropped
-            self.queued = 0
+            self.queued = self.queued_bytes = 0
             self._advisories.limit_reached(self.system, dropped)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -152,6 +155,7 @@ class Api:
             while lane:
                 call = lane.popleft()
                 self.queued -= 1
+                self.queued_bytes -= len(call.payload)
                 answer = self._begin(call)
                 if answer is not None:
                     await self._finish(call, answer)

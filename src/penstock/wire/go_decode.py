@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from penstock.errors import InvalidJson, quote
 from penstock.wire.go_json import parse_time
-from penstock.wire.go_syntax import find_fault
+from penstock.wire.go_syntax import DEPTH_MAX, TOO_DEEP, find_fault
 
 INTEGERS = {
     "int": (-(2**63), 2**63),
@@ -24,7 +26,9 @@ INTEGERS = {
     "uint64": (0, 2**64),
     "time.Duration": (-(2**63), 2**63),
 }
-_BLANK = " \t\r\n"
+LARGE_SIZE = 8 * 1024  # a longer text is read in a hurry
+_BLANKS = re.compile(r"[ \t\r\n]*")
+_EMPTY_OBJECT = re.compile(rb"[ \t\r\n]*\{[ \t\r\n]*\}[ \t\r\n]*")
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _LAYOUT = ("2006", "-", "01", "-", "02", "T", "15", ":", "04", ":", "05")  # Go's name of each part of a time
@@ -64,7 +68,11 @@ class Struct:
 def decode(raw: bytes, struct: Struct, *, strict: bool = True) -> dict[str, Any]:
     """The fields of a request, by name. Without `strict`, unknown fields are left out."""
     try:
-        return _decode_stream(raw, struct)
+        reading = _Reading(is_strict=True)
+        fields: dict[str, Any] = {}
+        for value in _values(raw):
+            fields |= reading.read(value, struct)
+        return fields
     except InvalidJson:
         if strict:
             raise
@@ -73,23 +81,24 @@ def decode(raw: bytes, struct: Struct, *, strict: bool = True) -> dict[str, Any]
 
 def decode_one(raw: bytes, struct: Struct) -> dict[str, Any]:
     """As `decode`, of a text that is one value, with unknown fields left out."""
-    text = raw.decode("utf-8", "replace")
-    try:
-        value = _DECODER.decode(text)
-    except RecursionError:
-        raise InvalidJson("exceeded max depth") from None
-    except ValueError:
-        raise InvalidJson(_why_not_one(raw)) from None
+    if len(raw) > LARGE_SIZE:
+        value = _large_value(raw)
+    else:
+        try:
+            value = _DECODER.decode(raw.decode("utf-8", "replace"))
+        except RecursionError:
+            raise InvalidJson(TOO_DEEP) from None
+        except ValueError:
+            fault = find_fault(raw)
+            if fault is None:
+                raise InvalidJson("invalid character after top-level value") from None
+            raise InvalidJson(fault.why or "unexpected end of JSON input") from None
     return _Reading(is_strict=False).read(value, struct)
 
 
 def is_empty_object(raw: bytes) -> bool:
     """Whether a text is one JSON object without fields."""
-    try:
-        value = _DECODER.decode(raw.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(value, Pairs) and not value
+    return _EMPTY_OBJECT.fullmatch(raw) is not None
 
 
 def _refuse_constant(text: str) -> None:
@@ -101,144 +110,132 @@ _DECODER = json.JSONDecoder(
 )
 
 
-def _decode_stream(raw: bytes, struct: Struct) -> dict[str, Any]:
+def _values(raw: bytes) -> Iterator[Any]:
+    """The values of a text, one after the other."""
+    if len(raw) > LARGE_SIZE:
+        if raw.strip(b" \t\r\n"):
+            yield _large_value(raw)
+        return
     text = raw.decode("utf-8", "replace")
-    fields: dict[str, Any] = {}
-    at, size = _skip(text, 0), len(text)
-    while at < size:
+    at = _end_of_blanks(text, 0)
+    while at < len(text):
         try:
             value, end = _DECODER.raw_decode(text, at)
-        except RecursionError:
-            raise InvalidJson(_why_not(raw, len(text[:at].encode("utf-8", "replace")), "exceeded max depth")) from None
-        except ValueError:
-            raise InvalidJson(_why_not(raw, len(text[:at].encode("utf-8", "replace")))) from None
-        fields |= _Reading(is_strict=True).read(value, struct)
-        at = _skip(text, end)
-    return fields
+        except (ValueError, RecursionError) as error:
+            fault = find_fault(raw, len(text[:at].encode("utf-8", "replace")))
+            if fault is None and isinstance(error, RecursionError):
+                raise InvalidJson(TOO_DEEP) from None
+            if fault is None or not fault.why:
+                raise InvalidJson("unexpected EOF") from None
+            raise InvalidJson(f"{fault.why} at offset {fault.index + 1}") from None
+        yield value
+        at = _end_of_blanks(text, end)
 
 
-def _skip(text: str, at: int) -> int:
-    while at < len(text) and text[at] in _BLANK:
-        at += 1
-    return at
+def _large_value(raw: bytes) -> Any:
+    """The one value of a long text, read in a hurry: numbers and objects are Python's own, and a fault is told in fewer
+    words, since the exact ones would hold up everybody else."""
+    try:
+        return msgspec.json.decode(raw)
+    except RecursionError:
+        fault = find_fault(raw[: DEPTH_MAX * 5 + 5])  # as much as brackets alone, or objects of one letter, take
+        where = f" at offset {fault.index + 1}" if fault is not None and fault.why == TOO_DEEP else ""
+        raise InvalidJson(TOO_DEEP + where) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidJson("unexpected EOF" if "truncated" in str(error) else str(error)) from None
 
 
-def _why_not(raw: bytes, start: int, otherwise: str = "unexpected EOF") -> str:
-    fault = find_fault(raw, start)
-    if fault is None:
-        return otherwise
-    if not fault.why:
-        return "unexpected EOF"
-    return f"{fault.why} at offset {fault.index + 1}"
-
-
-def _why_not_one(raw: bytes) -> str:
-    fault = find_fault(raw)
-    if fault is not None:
-        return fault.why or "unexpected end of JSON input"
-    return "invalid character after top-level value"
+def _end_of_blanks(text: str, at: int) -> int:
+    return _BLANKS.match(text, at).end()  # type: ignore[union-attr]
 
 
 class _Reading:
-    """One value on its way into a struct. A field of a wrong type is left out and the first such fault told at the end,
-    as Go does."""
+    """One value on its way into a struct; the first fault in the order of the text is raised."""
 
     def __init__(self, *, is_strict: bool) -> None:
         self.is_strict = is_strict
-        self.fault: InvalidJson | None = None
 
     def read(self, value: Any, struct: Struct) -> dict[str, Any]:
-        fields = self._fields(value, struct, struct.short_name, "Go value")
-        if self.fault is not None:
-            raise self.fault
-        return fields
+        return self._fields(value, struct, struct.short_name, "Go value")
 
     def _fields(self, value: Any, struct: Struct, path: str, place: str) -> dict[str, Any]:
         fields: dict[str, Any] = {}
         if value is None:
             return fields
-        if not isinstance(value, Pairs):
-            self._mismatch(value, place, struct.go_type)
-            return fields
-        for written, part in value:
+        if not isinstance(value, Pairs | dict):
+            raise _mismatch(value, place, struct.go_type)
+        for written, part in value if isinstance(value, Pairs) else value.items():
             name = written if written in struct.fields else written.lower()
             if name not in struct.fields:
                 if self.is_strict:
-                    self._note(f"json: unknown field {quote(text_of(written))}")
+                    raise InvalidJson(f"json: unknown field {quote(text_of(written))}")
                 continue
             go_type = struct.fields[name]
             reader = struct.readers.get(go_type)
-            try:
-                if reader is not None:
-                    fields[name] = reader(part)
-                elif part is not None:
-                    self._field(fields, name, part, go_type, struct, f"{path}.{written}")
-            except InvalidJson as fault:
-                self.fault = self.fault or fault
+            if reader is not None:
+                fields[name] = reader(part)
+            elif part is not None:
+                fields[name] = self._field(part, go_type, struct, f"{path}.{written}")
         return fields
 
-    def _field(self, fields: dict[str, Any], name: str, value: Any, go_type: str, struct: Struct, path: str) -> None:
-        """Put one field in; where its value is of another type, note that."""
+    def _field(self, value: Any, go_type: str, struct: Struct, path: str) -> Any:
         place = f"Go struct field {path}"
         if go_type in INTEGERS:
-            if not isinstance(value, Number):
-                self._mismatch(value, place, go_type)
-            elif (number := _integer(value, go_type)) is None:
-                self._note(f"json: cannot unmarshal number {value} into {place} of type {go_type}")
-            else:
-                fields[name] = number
-        elif go_type in struct.nested:
+            if kind_of(value) != "number":
+                raise _mismatch(value, place, go_type)
+            number = _integer(str(value), go_type)
+            if number is None:
+                raise InvalidJson(f"json: cannot unmarshal number {value} into {place} of type {go_type}")
+            return number
+        if go_type in struct.nested:
             inner = struct.nested[go_type]
-            fields[name] = inner.make(**self._fields(value, inner, path, place))
-        elif go_type == "string" and type(value) is str:
-            fields[name] = text_of(value)
-        elif go_type == "bool" and isinstance(value, bool):
-            fields[name] = value
-        elif go_type == "time.Time" and type(value) is str:
-            fields[name] = read_time(value)
-        elif go_type == "[]string" and type(value) is list:
-            fields[name] = tuple(self._element(part, f"{path}.{index}") for index, part in enumerate(value))
-        elif go_type == "map[string]string" and isinstance(value, Pairs):
-            fields[name] = self._texts(value, path)
-        elif go_type.startswith("[]*") and go_type[3:] in struct.nested and type(value) is list:
+            return inner.make(**self._fields(value, inner, path, place))
+        if go_type == "string" and type(value) is str:
+            return text_of(value)
+        if go_type == "bool" and isinstance(value, bool):
+            return value
+        if go_type == "time.Time" and type(value) is str:
+            return read_time(value)
+        if go_type == "[]string" and type(value) is list:
+            return tuple(_element(part, path, index) for index, part in enumerate(value))
+        if go_type == "map[string]string" and isinstance(value, Pairs | dict):
+            return _texts(value, path)
+        if go_type.startswith("[]*") and go_type[3:] in struct.nested and type(value) is list:
             inner = struct.nested[go_type[3:]]
-            fields[name] = tuple(
+            return tuple(
                 inner.make(**self._fields(part, inner, f"{path}.{index}", f"Go struct field {path}.{index}"))
                 for index, part in enumerate(value)
             )
-        elif go_type.startswith("[]*server.") and type(value) is list:
-            fields[name] = tuple(plain(part) for part in value)
-        elif go_type.startswith("server.") and isinstance(value, Pairs):
-            fields[name] = plain(value)
-        else:
-            self._mismatch(value, place, go_type)
-
-    def _texts(self, value: Pairs, path: str) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for key, part in value:
-            if type(part) is str:
-                found[text_of(key)] = text_of(part)
-            elif part is not None:
-                self._mismatch(part, f"Go struct field {path}.{key}", "string")
-        return found
-
-    def _element(self, value: Any, path: str) -> str:
-        if value is None:
-            return ""
-        if type(value) is not str:
-            self._note(f"json: cannot unmarshal {kind_of(value)} into {path} of type string")
-            return ""
-        return text_of(value)
-
-    def _mismatch(self, value: Any, place: str, go_type: str) -> None:
-        self._note(f"json: cannot unmarshal {kind_of(value)} into {place} of type {go_type}")
-
-    def _note(self, why: str) -> None:
-        if self.fault is None:
-            self.fault = InvalidJson(why)
+        if go_type.startswith("[]*server.") and type(value) is list:
+            return tuple(plain(part) for part in value)
+        if go_type.startswith("server.") and isinstance(value, Pairs | dict):
+            return plain(value)
+        raise _mismatch(value, place, go_type)
 
 
-def _integer(value: Number, go_type: str) -> int | None:
+def _texts(value: Pairs | dict[str, Any], path: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, part in value if isinstance(value, Pairs) else value.items():
+        if type(part) is str:
+            found[text_of(key)] = text_of(part)
+        elif part is not None:
+            raise _mismatch(part, f"Go struct field {path}.{key}", "string")
+    return found
+
+
+def _element(value: Any, path: str, index: int) -> str:
+    if value is None:
+        return ""
+    if type(value) is not str:
+        raise InvalidJson(f"json: cannot unmarshal {kind_of(value)} into {path}.{index} of type string")
+    return text_of(value)
+
+
+def _mismatch(value: Any, place: str, go_type: str) -> InvalidJson:
+    return InvalidJson(f"json: cannot unmarshal {kind_of(value)} into {place} of type {go_type}")
+
+
+def _integer(value: str, go_type: str) -> int | None:
     low, stop = INTEGERS[go_type]
     return int(value) if _INTEGER.fullmatch(value) and low <= int(value) < stop else None
 
@@ -286,11 +283,11 @@ def _why_no_time(text: str) -> str:
 
 def kind_of(value: Any) -> str:
     """What Go calls a JSON value."""
-    if isinstance(value, Number):
-        return "number"
     if isinstance(value, bool):
         return "bool"
-    if isinstance(value, Pairs):
+    if isinstance(value, Number | int | float):
+        return "number"
+    if isinstance(value, Pairs | dict):
         return "object"
     return "array" if isinstance(value, list) else "string"
 
@@ -308,4 +305,4 @@ def plain(value: Any) -> Any:
 
 def text_of(value: str) -> str:
     """Half of a surrogate pair is no character; Go's decoder puts U+FFFD in its place."""
-    return _HALF_PAIR.sub("\ufffd", value)
+    return value if value.isascii() else _HALF_PAIR.sub("\ufffd", value)

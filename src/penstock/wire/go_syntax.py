@@ -8,6 +8,7 @@ import re
 from penstock.errors import quote
 
 DEPTH_MAX = 10_000
+TOO_DEEP = "exceeded max depth"
 _BLANK = b" \t\r\n"
 _PLAIN = re.compile(rb'[^"\\\x00-\x1f]*')
 _ESCAPE = re.compile(rb'\\(?:[bfnrt\\/"]|u[0-9a-fA-F]{4})')
@@ -84,7 +85,7 @@ def _first(text: bytes, at: int, stack: list[int]) -> int:
 
 def _nest(stack: list[int], char: int, at: int) -> None:
     if len(stack) == DEPTH_MAX:
-        raise SyntaxFault(at, "exceeded max depth")
+        raise SyntaxFault(at, TOO_DEEP)
     stack.append(char)
 
 
