@@ -65,8 +65,7 @@ cdef inline bint _is_routed(const uint8_t* subject, uint32_t size) noexcept nogi
 
 
 cdef inline bint _is_reserved_reply(const uint8_t* reply, uint32_t size) noexcept nogil:
-    return size > 4 and (_begins(reply, size, b"$JS.ACK.", 8) or _begins(reply, size, b"_R_.", 4)
-                         or _is_routed(reply, size))
+    return (size > 8 and _begins(reply, size, b"$JS.ACK.", 8)) or _begins(reply, size, b"_R_.", 4) or _is_routed(reply, size)
 
 
 cdef inline bint _can_be_heard(const uint8_t* subject, uint32_t size) noexcept nogil:
