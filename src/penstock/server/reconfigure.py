@@ -31,6 +31,7 @@ def reconfigure(server: Server, options: Options, changes: list[Change]) -> None
         options.websocket.port = server.options.websocket.port
     server.options = options
     server.take_tls(tls)
+    server.monitor.reload_certificate()
     server.hub.no_stall = options.no_fast_producer_stall
     gone = _change_accounts(server, options)
     server.make_info()

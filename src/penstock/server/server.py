@@ -192,7 +192,7 @@ class Server:
         self.add_account(GLOBAL_ACCOUNT, None)
         for name, account in options.accounts.items():
             self.add_account(name, account.limits)
-        if not options.no_system_account:
+        if not options.no_system_account or options.jetstream.enabled:  # JetStream wants one
             name = options.system_account or SYSTEM_ACCOUNT
             if name not in self.accounts:
                 self.add_account(name, None)
