@@ -75,7 +75,9 @@ REFERENCE = {
     10047: (500, "insufficient storage resources available"),
     10113: (400, "account requires a stream config to have max bytes set"),
     10122: (400, "stream max bytes exceeds account limit max stream bytes"),
+    10167: (429, "too many requests"),
     10185: (412, "JetStream minimum api level required"),
+    10205: (400, "batch publish is disabled"),
 }
 REFERENCE_CODES = {
     10012: 500,
