@@ -41,6 +41,8 @@ FAULT_REASONS = (
 class Connection(Link):
     """A client of the server. Belongs to the loop's thread."""
 
+    sends_straight = True  # to the socket, past `send`
+
     def __init__(self, server: Server, cid: int, kind: Literal["nats", "websocket"] = "nats") -> None:
         super().__init__(server.hub, cid)
         options = server.options
@@ -128,7 +130,8 @@ class Connection(Link):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.take(transport)
-        self.socket_fd = self.fd = transport.get_extra_info("socket").fileno()
+        if self.sends_straight:
+            self.socket_fd = self.fd = transport.get_extra_info("socket").fileno()
         if self.server.admit(self):
             self.begin()
 

@@ -105,6 +105,8 @@ _FIXED_JETSTREAM = {
     "max_ha_assets": "JetStreamLimits",
     "duplicate_window": "JetStreamLimits",
     "default_max_consumers": "JetStreamLimits",
+    "max_buffered_msgs": "StreamMaxBufferedMsgs",
+    "max_buffered_size": "StreamMaxBufferedSize",
 }
 _LOG_SINK = frozenset(("log_file", "syslog", "remote_syslog"))
 _LOG_FORM = frozenset(("trace", "trace_verbose", "debug", "logtime", "logtime_utc"))

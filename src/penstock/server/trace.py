@@ -100,6 +100,8 @@ def _tell(connection: Connection) -> Callable[[str], None]:
 class TracedConnection(Connection):
     """A client whose commands are shown."""
 
+    sends_straight = False
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         size = self.server.options.max_traced_msg_len
