@@ -6,10 +6,11 @@ seeds go to each of them, and where the transcripts differ the diff is printed.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import sys
 
-from catalog import Case, cases_of, difference, run
+from catalog import cases_of, difference, run
 
 from harness import Servers
 
@@ -21,7 +22,7 @@ def main() -> int:
     count = 0
     with Servers("real") as real, Servers("ours") as ours:
         for seed in range(first, last):
-            case = Case(group, f"seed {seed}", module.conversation(seed), account=like.account, config=like.config)
+            case = dataclasses.replace(like, name=f"seed {seed}", run=module.conversation(seed))
             expected, is_whole = run(case, real)
             got, _ = run(case, ours)
             found = difference(expected, got)
