@@ -25,10 +25,8 @@ SIDES = (NATS, OS, DISK)
 def run(bench: Bench) -> str:
     for size, window, full in ((1024, 4000, 120_000), (65536, 256, 3_000)):
         count = bench.size(full, 300)
-        raw_rates: list[float] = []
-        commit_sizes: list[float] = []
-        measure = partial(_measure, bench, size, window, count, raw_rates, commit_sizes)
-        taken = take_turns(bench, SIDES, measure)
+        taken = take_turns(bench, SIDES, partial(_measure, bench, size, window, count))
+        raw_rates = [rate for answer in taken.answers[DISK] for rate in answer["raw_rates"]]
         name = f"{size // 1024} KiB payloads"
         raw = median(raw_rates)
         bench.add(f"{name}, os: of nats-server's", taken.ratio(OS, NATS), "x", at_least=1.3)
@@ -41,28 +39,27 @@ def run(bench: Bench) -> str:
         taken.show(bench, SIDES, "MB/s", field="bytes_rate", scale=1e-6)
         spread = f"{min(raw_rates) / 1e6:.0f}–{max(raw_rates) / 1e6:.0f}"
         bench.add(f"  raw pwrite+fdatasync: rounds {spread}", raw / 1e6, "MB/s")
-        bench.add("  payload bytes to a commit", median(commit_sizes) / 1e6, "MB")
+        bench.add("  payload bytes to a commit", taken.of(DISK, "commit_size") / 1e6, "MB")
     return f"our bytes around the payload (1 KiB: some 3 %); several streams. {ack_meanings(*SIDES)}"
 
 
-def _measure(
-    bench: Bench, size: int, window: int, count: int, raw_rates: list[float], commit_sizes: list[float], server: Running
-) -> Answer:
+def _measure(bench: Bench, size: int, window: int, count: int, server: Running) -> Answer:
     server.make_stream()
     wanted = {"size": size, "window": window, "refill": window // 4, "frames": window}
     drive("publish", server.port, count=window, **wanted)
     before = _flushes(server.folder)
     answer = drive("publish", server.port, count=count, **wanted)
     after = _flushes(server.folder)
+    answer["bytes_rate"] = answer["rate"] * size
     if server.side is DISK:
         total = size * count
         commits = total / (size * window / 2)
         if before is not None and after is not None:
             commits = (after - before) / _flushes_of_a_sync(bench)
         commit_size = max(size, round(total / max(1.0, commits)))
-        commit_sizes.append(commit_size)
-        raw_rates.extend(_raw_rate(bench, commit_size, total) for _ in range(RAW_SLICES))
-    return {**answer, "bytes_rate": answer["rate"] * size}
+        answer["commit_size"] = commit_size
+        answer["raw_rates"] = [_raw_rate(bench, commit_size, total) for _ in range(RAW_SLICES)]
+    return answer
 
 
 def _raw_rate(bench: Bench, commit_size: int, total: int) -> float:
