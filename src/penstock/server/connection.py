@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.kernel.hub import Link
+from penstock.server.address import shown_ip
 from penstock.server.auth import Claim, Credentials, Identity, compile_permissions
 from penstock.server.options import Permissions
 from penstock.wire import errors
@@ -91,9 +92,14 @@ class Connection(Link):
         return self
 
     @property
+    def place(self) -> str:
+        """Its address and port."""
+        return f"[{self.ip}]:{self.port}" if ":" in self.ip else f"{self.ip}:{self.port}"
+
+    @property
     def label(self) -> str:
         """What log lines begin with: where it is from, what it is, and who, as far as it has told."""
-        place = f"{self.ip}:{self.port} - {'wid' if self.kind == 'websocket' else 'cid'}:{self.cid}"
+        place = f"{self.place} - {'wid' if self.kind == 'websocket' else 'cid'}:{self.cid}"
         if not self.was_connected or self.connect is None:
             return place
         version = f"v{self.connect.version}" if self.connect.version else ""
@@ -140,7 +146,7 @@ class Connection(Link):
         self.transport = transport
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
-            self.ip, self.port = peer[0], peer[1]
+            self.ip, self.port = shown_ip(peer[0]), peer[1]
 
     def secured(self, has_said_info: bool) -> None:
         """TLS is there; `transport` is its."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Literal, cast
 
+from penstock.server.address import listening_socket
 from penstock.server.connection import Connection
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Listener:
 
         try:
             self._listening = await self.server.loop.create_server(
-                self._new_connection, host or None, max(port, 0), backlog=BACKLOG, reuse_address=True
+                self._new_connection, sock=await listening_socket(host, port), backlog=BACKLOG
             )
         except OSError as error:
             why = error.strerror or str(error)

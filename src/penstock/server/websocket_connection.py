@@ -76,7 +76,7 @@ class WebsocketConnection(Connection):
         found = self._handshake.receive(data)
         while isinstance(found, Refusal):
             if found.reason:
-                self.server.log.error(f"{self.ip}:{self.port} - websocket handshake error: {found.reason}")
+                self.server.log.error(f"{self.place} - websocket handshake error: {found.reason}")
             self.transport.write(found.reply)
             if found.is_final:
                 self.close("Client Closed")

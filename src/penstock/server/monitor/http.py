@@ -14,6 +14,8 @@ from http import HTTPStatus
 
 import h11
 
+from penstock.server.address import listening_socket
+
 HEADER_SIZE_MAX = 64 * 1024
 BODY_SIZE_MAX = 256 * 1024  # of a request; nothing is done with it
 HEADER_TIMEOUT_S = 5.0  # for a request to arrive, once it has begun
@@ -47,7 +49,8 @@ class HttpServer:
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen; the port it is."""
-        self._server = await asyncio.start_server(self._accept, host, port, ssl=tls, limit=CHUNK, backlog=128)
+        sock = await listening_socket(host, port)
+        self._server = await asyncio.start_server(self._accept, sock=sock, ssl=tls, limit=CHUNK, backlog=128)
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
