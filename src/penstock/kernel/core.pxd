@@ -14,6 +14,11 @@ cdef struct Ahead:
     uint32_t hash
     uint32_t number                        # most likely
 
+cdef struct HashedId:
+    const Incoming* item                   # NULL: nothing is known
+    uint64_t low
+    uint64_t high
+
 cdef class Core:
     cdef readonly Index index
     cdef readonly Log log
@@ -22,6 +27,7 @@ cdef class Core:
     cdef Block* active                     # NULL: the next append begins a block
     cdef BlockFile* file
     cdef Ahead ahead[32]                   # what is known of the next messages of a batch
+    cdef HashedId hashed[16]               # the ids of the next messages of a batch
     cdef list spans                        # (offset, size) of the active block's control records
     cdef uint64_t block_size
     cdef int64_t max_msgs
@@ -41,6 +47,7 @@ cdef class Core:
     cdef int check(self) except -1
     cdef void fetch_ahead(self, Batch batch, Py_ssize_t start, Py_ssize_t n, Py_ssize_t stop) noexcept
     cdef uint32_t look_up(self, Incoming* item, Py_ssize_t n) noexcept
+    cdef void hash_ahead(self, Incoming* item, Py_ssize_t n, DedupeWindow ids) noexcept
     cdef int store_new(self, Incoming* item, Py_ssize_t n, int64_t now, int64_t clock, DedupeWindow ids,
                        Marks marks) except -1
     cdef int store_one(self, Incoming* item, Py_ssize_t n, int64_t now) except -1

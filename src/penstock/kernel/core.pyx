@@ -38,6 +38,8 @@ cdef enum:
     WIDE = 4096                            # subjects above which a look-up waits for memory
     LOOK_AHEAD = 6
     AHEAD_MASK = 31
+    IDS_AHEAD = 8
+    IDS_MASK = 15
 
 cdef extern from *:
     void prefetch "__builtin_prefetch"(const void* at) noexcept nogil
@@ -130,10 +132,11 @@ cdef class Core:
             now = self.last_time           # the clock went back: times of a stream do not
         self.accepts.fit(self.index)
         memset(self.ahead, 0, sizeof(self.ahead))   # what it knows is of another batch
+        memset(self.hashed, 0, sizeof(self.hashed))
         try:
             for n in range(start, stop):
-                if ids is not None and n + 4 < stop and batch.items[n + 4].id_size:
-                    prefetch(batch.items[n + 4].headers)
+                if ids is not None and n + IDS_AHEAD < stop and batch.items[n + IDS_AHEAD].id_size:
+                    self.hash_ahead(&batch.items[n + IDS_AHEAD], n + IDS_AHEAD, ids)
                 if is_wide:
                     self.fetch_ahead(batch, start, n, stop)
                 if n + 2 < stop:
@@ -201,13 +204,26 @@ cdef class Core:
             return self.index.tree.find_hashed(item.subject, item.subject_size, ahead.hash)
         return self.index.tree.find(item.subject, item.subject_size)
 
+    cdef void hash_ahead(self, Incoming* item, Py_ssize_t n, DedupeWindow ids) noexcept:
+        """Work out the hash of message n's id, and ask for the memory where it will be looked up."""
+        cdef HashedId* hashed = &self.hashed[n & IDS_MASK]
+        cdef const uint8_t* msg_id = item.headers + item.id_start
+        hashed.item = item
+        hashed.low = xxh64(msg_id, item.id_size, 0)
+        hashed.high = xxh64(msg_id, item.id_size, 1)
+        ids.hint(hashed.low, hashed.high)
+
     cdef int store_new(self, Incoming* item, Py_ssize_t n, int64_t now, int64_t clock, DedupeWindow ids,
                        Marks marks) except -1:
         """Append a message with an id unless that is known; 1 when it was taken."""
-        cdef const uint8_t* msg_id = item.headers + item.id_start
-        cdef uint64_t low = xxh64(msg_id, item.id_size, 0), high = xxh64(msg_id, item.id_size, 1)
-        cdef uint64_t known = ids.known(low, high, clock)
+        cdef HashedId* hashed = &self.hashed[n & IDS_MASK]
+        cdef uint64_t low, high, known
         cdef Mark* mark
+        if hashed.item != item:
+            self.hash_ahead(item, n, ids)
+        low = hashed.low
+        high = hashed.high
+        known = ids.known(low, high, clock)
         if known:
             item.status = STATUS_DUPLICATE
             item.seq = known

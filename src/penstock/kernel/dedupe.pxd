@@ -17,6 +17,7 @@ cdef class DedupeWindow:
     cdef uint64_t count                    # in the table
     cdef uint64_t secret
     cdef uint64_t mix(self, uint64_t low, uint64_t high) noexcept nogil
+    cdef void hint(self, uint64_t low, uint64_t high) noexcept nogil
     cdef uint64_t find(self, uint64_t low, uint64_t high) noexcept nogil
     cdef uint64_t known(self, uint64_t low, uint64_t high, int64_t now) noexcept nogil
     cdef int note(self, uint64_t low, uint64_t high, uint64_t seq, int64_t time) except -1
