@@ -405,8 +405,19 @@ def test_a_port_that_is_taken_is_one_line_and_exit_code_1(serve: Callable[..., S
     done = subprocess.run(command, capture_output=True, text=True, timeout=READY_SECONDS, check=False)
     assert done.returncode == 1
     fatal = [line for line in done.stderr.splitlines() if "[FTL]" in line]
-    assert len(fatal) == 1 and str(one.port) in fatal[0] and "in use" in fatal[0].lower()
+    assert len(fatal) == 1 and f"Error listening on port: 127.0.0.1:{one.port}, address already in use" in fatal[0]
     assert "Traceback" not in done.stderr
+
+
+def test_a_store_directory_that_is_a_file_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
+    """Tools look for nats-server's words: it was "File exists" alone."""
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        command = [*SERVE, "-js", "-sd", str(place)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=READY_SECONDS, check=False)
+        assert done.returncode == 1
+        fatal = [line for line in done.stderr.splitlines() if "[FTL]" in line]
+        assert len(fatal) == 1 and "Can't start JetStream: storage directory is not a directory: " in fatal[0]
 
 
 def test_a_store_that_another_server_holds_is_named_with_its_holder(

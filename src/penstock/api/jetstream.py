@@ -22,6 +22,7 @@ from penstock.api.request import Api
 from penstock.api.usage import ServerLimits, Usage, server_limits
 from penstock.broker.account import Account, Request, Service
 from penstock.db.database import Database
+from penstock.errors import StoreError
 
 if TYPE_CHECKING:
     from penstock.server.options import JetStreamLimits, JetStreamOptions, Options
@@ -90,12 +91,23 @@ class JetStream:
 
     async def start(self) -> None:
         """Find the store directory, and how much room there is. Accounts are enabled one by one after this."""
-        await asyncio.to_thread(os.makedirs, self.store_dir, exist_ok=True)
+        await asyncio.to_thread(self._make_store_dir)
         self.limits = server_limits(self.options.max_memory, self.options.max_storage, self.store_dir)
         self._look()
         self.api.system = self._server.system
         if self._server.system is not None:
             self._serve(self._server.system)
+
+    def _make_store_dir(self) -> None:
+        try:
+            os.makedirs(self.store_dir, exist_ok=True)
+        except OSError as error:
+            if isinstance(error, FileExistsError | NotADirectoryError):
+                why = f"storage directory is not a directory: {error.filename}"
+            else:
+                reason = (error.strerror or str(error)).lower()
+                why = f"could not create storage directory - mkdir {error.filename}: {reason}"
+            raise StoreError(f"Can't start JetStream: {why}") from error
 
     # Accounts.
 

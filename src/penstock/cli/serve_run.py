@@ -106,7 +106,6 @@ class _Run:
         try:
             self.server = self.make(self.options, self.log)
             self.server.reread = self._reread
-            self.server.reread = self._reread
             if self.options.pid_file:
                 write_pid(self.options.pid_file)
             if await self._first_of(self.server.start()):

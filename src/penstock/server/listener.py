@@ -36,10 +36,11 @@ class Listener:
                 self._new_connection, sock=await listening_socket(host, port), backlog=BACKLOG
             )
         except OSError as error:
-            why = error.strerror or str(error)
-            raise StartError(
-                f"cannot listen on {host}:{port} for {self.kind} clients: {why}; choose another"
-            ) from error
+            why = (error.strerror or str(error)).lower()
+            place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            if self.kind == "websocket":
+                raise StartError(f"Unable to listen for websocket connections on {place}: {why}") from error
+            raise StartError(f"Error listening on port: {place}, {why}; choose another with -p") from error
         return int(self._listening.sockets[0].getsockname()[1])
 
     def _new_connection(self) -> asyncio.BaseProtocol:
