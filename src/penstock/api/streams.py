@@ -36,6 +36,7 @@ log = logging.getLogger("penstock.api")
 T = TypeVar("T")
 NAMES_MAX = 1024
 LIST_MAX = 256
+SUBJECTS_AT_ONCE = 300  # more are checked beside the loop: each is compared with each other
 SUBJECTS_MAX = 100_000
 SLICE = 8  # streams described in one turn of the loop
 SUBJECT_SLICE = 2048  # subjects named in one turn of the loop
@@ -60,7 +61,7 @@ async def create(call: Call) -> Fields:
     config = within_window(config, account.jetstream.window_ns_max, pedantic=pedantic)
     async with account.changes:
         account.check_counts(config)
-        checked = _validated(account, config, pedantic)
+        checked = await _validated(account, config, pedantic)
         intake = account.streams.get(config.name)
         is_new = intake is None
         if intake is None:
@@ -90,13 +91,13 @@ async def update(call: Call) -> Fields:
     account = call.account
     config, pedantic = decode_request(call.payload, strict=call.strict)
     config = within_window(config, account.jetstream.window_ns_max, pedantic=pedantic)
-    _validated(account, config, pedantic)
+    await _validated(account, config, pedantic)
     if config.name != call.names[0]:
         raise StreamNameMismatch
     async with account.changes:
         intake = account.stream(config.name)
         old = intake.stream.config
-        account.check_update(old, check_update(old, config, pedantic=pedantic))
+        account.check_update(old, await asyncio.to_thread(check_update, old, config, pedantic=pedantic))
         try:
             await asyncio.to_thread(account.database.update_stream, config, pedantic=pedantic)
         except (StoreError, OSError) as error:
@@ -109,10 +110,13 @@ async def update(call: Call) -> Fields:
     return fields
 
 
-def _validated(account: JetStreamAccount, config: StreamConfig, pedantic: bool) -> StreamConfig:
+async def _validated(account: JetStreamAccount, config: StreamConfig, pedantic: bool) -> StreamConfig:
     """The configuration with its defaults, by the stream's rules and the account's, in the reference's order."""
     try:
-        checked = validate(config, pedantic=pedantic)
+        if len(config.subjects or ()) > SUBJECTS_AT_ONCE:
+            checked = await asyncio.to_thread(validate, config, pedantic=pedantic)
+        else:
+            checked = validate(config, pedantic=pedantic)
     except ReplicasNotSupported:
         account.check_max_bytes(config)
         raise

@@ -286,3 +286,80 @@ cdef class Filters:
     def __repr__(self):
         cdef int index
         return f"Filters({[self.items[index].pattern[: self.items[index].size] for index in range(self.count)]!r})"
+
+
+def first_overlap(Filters filters not None):
+    """The first two filters, by their places, that some subject matches both of; None where there are none."""
+    cdef Py_ssize_t n, wild_count = 0, first = -1, second = -1, count = filters.count
+    cdef Py_ssize_t* twins = <Py_ssize_t*>malloc((count + 1) * sizeof(Py_ssize_t))    # the next one that is the same
+    cdef Py_ssize_t* wilds = <Py_ssize_t*>malloc((count + 1) * sizeof(Py_ssize_t))    # those with wildcards
+    try:
+        if twins == NULL or wilds == NULL:
+            raise MemoryError
+        later = {}
+        for n in range(count - 1, -1, -1):
+            text = filters.items[n].pattern[:filters.items[n].size]
+            twins[n] = later.get(text, -1)
+            later[text] = n
+        for n in range(count):
+            if filters.items[n].kind != FILTER_LITERAL:
+                wilds[wild_count] = n
+                wild_count += 1
+        with nogil:
+            find_overlap(filters, twins, wilds, wild_count, &first, &second)
+    finally:
+        free(twins)
+        free(wilds)
+    return None if first < 0 else (first, second)
+
+
+cdef void find_overlap(Filters filters, const Py_ssize_t* twins, const Py_ssize_t* wilds, Py_ssize_t wild_count,
+                       Py_ssize_t* first, Py_ssize_t* second) noexcept nogil:
+    cdef Py_ssize_t i, j, n, found, wild = 0
+    cdef Filter* a
+    cdef Filter* b
+    for i in range(filters.count):
+        a = &filters.items[i]
+        found = twins[i]
+        while wild < wild_count and wilds[wild] <= i:
+            wild += 1
+        # Two literals overlap where they are the same: of one, only those with wildcards are looked at.
+        for n in range(wild if a.kind == FILTER_LITERAL else i + 1, wild_count if a.kind == FILTER_LITERAL else filters.count):
+            j = wilds[n] if a.kind == FILTER_LITERAL else n
+            if 0 <= found < j:
+                break
+            b = &filters.items[j]
+            if memcmp(a.pattern, b.pattern, min(a.prefix_size, b.prefix_size)) != 0:
+                continue                   # they differ before the first wildcard of either
+            if filters_overlap(a.pattern, a.size, b.pattern, b.size):
+                found = j
+                break
+        if found >= 0:
+            first[0] = i
+            second[0] = found
+            return
+
+
+def any_overlap(Filters a not None, Filters b not None):
+    """Whether some subject is matched by a filter of each."""
+    cdef bint found = False
+    cdef int i, j
+    cdef Filter* x
+    cdef Filter* y
+    literals = {a.items[i].pattern[:a.items[i].size] for i in range(a.count) if a.items[i].kind == FILTER_LITERAL}
+    for j in range(b.count):
+        if b.items[j].kind == FILTER_LITERAL and b.items[j].pattern[:b.items[j].size] in literals:
+            return True
+    with nogil:
+        for i in range(a.count):
+            x = &a.items[i]
+            for j in range(b.count):
+                y = &b.items[j]
+                if x.kind == FILTER_LITERAL and y.kind == FILTER_LITERAL:
+                    continue
+                if filters_overlap(x.pattern, x.size, y.pattern, y.size):
+                    found = True
+                    break
+            if found:
+                break
+    return found

@@ -25,7 +25,15 @@ from penstock.errors import (
     SubjectOverlap,
     quote,
 )
-from penstock.kernel.subject import covers, is_literal_filter, is_valid_filter, overlap
+from penstock.kernel.subject import (
+    Filters,
+    any_overlap,
+    covers,
+    first_overlap,
+    is_literal_filter,
+    is_valid_filter,
+    overlap,
+)
 from penstock.store.limits import DURABILITIES
 from penstock.stream.transform import BadTransform, SubjectTransform, check_destination
 
@@ -251,8 +259,11 @@ def same(old: StreamConfig, new: StreamConfig) -> bool:
 
 def check_overlap(config: StreamConfig, others: Iterable[StreamConfig]) -> None:
     """Raise SubjectOverlap where another stream takes a subject of this one."""
+    if not config.subjects:
+        return
+    own = Filters(config.subjects)
     for other in others:
-        if other.name != config.name and any(overlap(a, b) for a in config.subjects for b in other.subjects):
+        if other.name != config.name and other.subjects and any_overlap(own, Filters(other.subjects)):
             raise SubjectOverlap
 
 
@@ -412,8 +423,10 @@ def _collide(dest: str, subject: str) -> bool:
 
 
 def _check_subjects(config: StreamConfig, replicas: int) -> None:
-    subjects = config.subjects
-    for index, subject in enumerate(subjects):
+    valid = [subject for subject in config.subjects if is_valid_filter(subject)]
+    pair = first_overlap(Filters(valid))  # tens of thousands of subjects fit into a request
+    overlaps = (valid[pair[0]], valid[pair[1]]) if pair is not None else None
+    for index, subject in enumerate(config.subjects):
         if not is_valid_filter(subject):
             raise InvalidConfig("invalid subject")
         if subject == ">":
@@ -423,9 +436,8 @@ def _check_subjects(config: StreamConfig, replicas: int) -> None:
                 raise InvalidConfig("capturing all subjects requires replicas of 1")
         if not config.no_ack:
             _check_reserved(subject)
-        for other in subjects[index + 1 :]:
-            if is_valid_filter(other) and overlap(other, subject):
-                raise InvalidConfig(f"subject {quote(subject)} overlaps with {quote(other)}")
+        if pair is not None and overlaps is not None and index == pair[0]:
+            raise InvalidConfig(f"subject {quote(overlaps[0])} overlaps with {quote(overlaps[1])}")
 
 
 def _check_reserved(subject: str) -> None:
