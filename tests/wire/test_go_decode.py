@@ -62,6 +62,7 @@ GET = Struct(
         ),
         (b'{"start_time":"2026-13-15T15:00:00Z"}', 'parsing time "2026-13-15T15:00:00Z": month out of range'),
         (b'{"start_time":"2026-02-30T15:00:00Z"}', 'parsing time "2026-02-30T15:00:00Z": day out of range'),
+        (b'{"start_time":"2026-13-15T5:00:00Z"}', 'parsing time "2026-13-15T5:00:00Z": month out of range'),
         (b'{"foo":1,"start_time":"x"}', 'json: unknown field "foo"'),
         (b'{"batch":"z","q":1}',
          "json: cannot unmarshal string into Go struct field JSApiMsgGetRequest.batch of type int"),
@@ -88,6 +89,7 @@ def test_what_go_refuses_is_refused_in_its_words(raw: bytes, why: str) -> None:
         (b'{"seq":1}{"batch":2}', {"seq": 1, "batch": 2}),
         (b'{"multi_last":["a",null]}', {"multi_last": ("a", "")}),
         (b'{"start_time":"1970-01-01T00:00:01Z"}', {"start_time": 10**9}),
+        (b'{"start_time":"1970-01-01T0:00:01,5Z"}', {"start_time": 1_500_000_000}),
     ],
 )
 def test_what_go_takes_is_taken(raw: bytes, fields: dict[str, object]) -> None:

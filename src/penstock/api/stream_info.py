@@ -34,7 +34,7 @@ def info_fields(
             state,
             has_details=has_details,
             is_file=stream.config.storage == "file",
-            is_fresh=state.last_seq == 0 and not intake.was_purged,
+            is_fresh=state.last_seq == 0 and not stream.config.first_seq and not intake.was_purged,
         ),
     }
     if domain:
@@ -54,7 +54,7 @@ def config_fields(config: StreamConfig, *, has_versions: bool) -> Fields:
 
 
 def state_fields(state: StoreState, *, has_details: bool, is_file: bool, is_fresh: bool) -> Fields:
-    """`is_fresh`: it never held a message, nor was it purged."""
+    """`is_fresh`: it never held a message, has no first sequence of its own, and was not purged."""
     fields: Fields = {
         "messages": state.messages,
         "bytes": state.bytes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -46,6 +47,7 @@ _INFO = Struct(
 )
 _NAMES = Struct("server.JSApiStreamNamesRequest", {"offset": "int", "subject": "string"})
 _LIST = Struct("server.JSApiStreamListRequest", {"offset": "int", "subject": "string"})
+_NAMES_STORAGE = re.compile(rb'"storage"\s*:', re.IGNORECASE)
 _NO_PAGE = {"total": 0, "offset": 0, "limit": 0}
 
 
@@ -61,6 +63,8 @@ async def create(call: Call) -> Fields:
     config = within_window(config, account.jetstream.window_ns_max, pedantic=pedantic)
     async with account.changes:
         account.check_counts(config)
+        if _NAMES_STORAGE.search(call.payload):
+            account.check_create(config)  # the reference looks at its room first, where the storage is named
         checked = await _validated(account, config, pedantic)
         intake = account.streams.get(config.name)
         is_new = intake is None

@@ -29,6 +29,7 @@ INTEGERS = {
 LARGE_SIZE = 8 * 1024  # a longer text is read in a hurry
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _EMPTY_OBJECT = re.compile(rb"[ \t\r\n]*\{[ \t\r\n]*\}[ \t\r\n]*")
+_SHORT_HOUR = re.compile(r"^([0-9]{4}-[0-9]{2}-[0-9]{2}T)([0-9]:)")
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _LAYOUT = ("2006", "-", "01", "-", "02", "T", "15", ":", "04", ":", "05")  # Go's name of each part of a time
@@ -243,7 +244,8 @@ def _integer(value: str, go_type: str) -> int | None:
 def read_time(text: str) -> int:
     """Unix nanoseconds; the zero time is 0. InvalidJson says what Go's parser would."""
     try:
-        return parse_time(text.replace(",", ".", 1))  # Go takes either before the fraction
+        # Go takes either before the fraction, and an hour of one digit.
+        return parse_time(_SHORT_HOUR.sub(r"\g<1>0\2", text.replace(",", ".", 1)))
     except ValueError:
         raise InvalidJson(_why_no_time(text)) from None
 
@@ -254,16 +256,18 @@ def _why_no_time(text: str) -> str:
     at = 0
     for part in _LAYOUT:
         found = text[at : at + len(part)]
-        is_there = re.fullmatch(f"[0-9]{{{len(part)}}}", found) if part.isdigit() else found == part
-        if not is_there:
+        if part == "15" and re.match(r"[0-9](?![0-9])", text[at:]):
+            found = found[:1]  # an hour may have one digit
+        elif not (re.fullmatch(f"[0-9]{{{len(part)}}}", found) if part.isdigit() else found == part):
             return f"{failed}{quote(text[at:])} as {quote(part)}"
-        at += len(part)
+        at += len(found)
     fraction = re.match(r"[.,][0-9]+", text[at:])
     at += fraction.end() if fraction else 0
     if not re.fullmatch(r"Z|[+-][0-9]{2}:[0-9]{2}", text[at:]):
         if text[at : at + 1] == "Z":
             return f"parsing time {shown}: extra text: {quote(text[at + 1 :])}"
         return f'{failed}{quote(text[at:])} as "Z07:00"'
+    text = _SHORT_HOUR.sub(r"\g<1>0\2", text)
     month, day, hour, minute, second = (int(text[n : n + 2]) for n in (5, 8, 11, 14, 17))
     for name, is_out in (
         ("month", not 1 <= month <= 12),
