@@ -13,6 +13,8 @@ from typing import Any
 
 from wire_client import Closed, Frame, Silent, WireClient
 
+SLOW_S = 0.5  # a round of the probe while others attack, on a machine that has other work, too
+STUCK_S = 3.0
 TRACE = re.compile(r"Traceback|^\s+File \"", re.MULTILINE)
 
 
