@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from penstock.server.reload import NO_FILE, Change, ReloadError, apply_to_log, c
 from penstock.server.signals import NAMES, set_process_name
 
 OK, FAILED = 0, 1
+SWITCH_S = 0.0005  # a thread that opens a stream gives the loop its turn after so long; Python's own is ten times that
 Reread = Callable[[], tuple[Options, list[str]]]
 
 
@@ -68,6 +70,7 @@ def run(
         os.write(2, f"nats-server: {error}\n".encode("utf-8", "replace"))
         return FAILED
     set_process_name(name)
+    sys.setswitchinterval(SWITCH_S)
     bridge = bridge_logging(log)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -56,6 +56,7 @@ cdef class Ingest:
                  bint copies) except -1
     cdef int take(self) except -1
     cdef int judge(self, Batch batch, Asked* asked) except -1
+    cdef int judge_each(self, Batch batch, Asked* asked) except -1
     cdef int queue_answers(self, Batch batch, Asked* asked, list refused, dict duplicates, bytes whole) except -1
     cdef int park(self) except -1
     cdef bint is_full(self) noexcept

@@ -114,12 +114,27 @@ cdef class Ingest:
             for n in range(batch.count):
                 size += batch.items[n].subject_size + batch.items[n].headers_size + batch.items[n].payload_size
             whole = self.guard(batch.count, size)
+            if whole is not None and batch.count > 1:
+                return self.judge_each(batch, asked)
         if whole is None:
             try:
                 refused, duplicates = self.rules.take(batch)
             except Exception as error:     # the store says why: everyone who waits is told
                 whole = self.intake.refusal(error)
         return self.queue_answers(batch, asked, refused, duplicates, whole)
+
+    cdef int judge_each(self, Batch batch, Asked* asked) except -1:
+        """Not all of them may be taken: how messages were batched must not show, so each is asked for alone."""
+        cdef Batch single
+        cdef Incoming* item
+        cdef Py_ssize_t n
+        for n in range(batch.count):
+            single = Batch()
+            item = single.add()
+            item[0] = batch.items[n]       # its bytes are the batch's, which outlives it
+            single.has_rules = item.has_rules
+            self.judge(single, &asked[n])
+        return 0
 
     cdef int queue_answers(self, Batch batch, Asked* asked, list refused, dict duplicates, bytes whole) except -1:
         """Remember who is to be told what, once the log has come to where it is now."""
