@@ -149,6 +149,10 @@ def test_unknown_subjects_have_no_answer_and_consumers_a_plain_one(run: Run) -> 
         assert (await place.caller.api("CONSUMER.NAMES.S"))["consumers"] == []
         assert (await place.caller.api("CONSUMER.LIST.X"))["error"]["err_code"] == 10059
         assert (await place.caller.api("CONSUMER.INFO.S.c"))["error"]["err_code"] == 10014
+        paused = await place.caller.api("CONSUMER.PAUSE.S.c", {"pause_until": "2040-01-01T00:00:00Z"})
+        assert paused["error"]["err_code"] == 10014 and paused["paused"] is False  # it was not answered at all
+        assert (await place.caller.api("CONSUMER.UNPIN.S.c", {"group": "g"}))["error"]["err_code"] == 10014
+        assert (await place.caller.api("CONSUMER.UNPIN.S.c", {}))["error"]["err_code"] == 10025
         for subject in (
             "CONSUMER.CREATE.S",
             "CONSUMER.CREATE.S.c",

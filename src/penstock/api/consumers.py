@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from penstock.api.call import Call, Endpoint, Fields
-from penstock.errors import ConsumerNotFound, ConsumersMissing
-from penstock.wire.go_decode import Struct
+from penstock.errors import ConsumerNotFound, ConsumersMissing, InvalidJson
+from penstock.wire.go_decode import Struct, decode_one
 
 LIST_MAX = 256
 NAMES_MAX = 1024
 _PAGE = Struct("server.JSApiConsumersRequest", {"offset": "int"})
+_PAUSE = Struct("server.JSApiConsumerPauseRequest", {"pause_until": "time.Time"})
+_UNPIN = Struct("server.JSApiConsumerUnpinRequest", {"group": "string"})
+_NOT_PAUSED = {"paused": False, "pause_until": "0001-01-01T00:00:00Z"}
 _NO_PAGE = {"total": 0, "offset": 0, "limit": 0, "consumers": []}
 
 
@@ -33,6 +36,20 @@ def find(call: Call) -> Fields:
     raise ConsumerNotFound
 
 
+def pause(call: Call) -> Fields:
+    if call.is_json:
+        call.decode(_PAUSE)
+    call.account.stream(call.names[0])
+    raise ConsumerNotFound
+
+
+def unpin(call: Call) -> Fields:
+    if not decode_one(call.payload, _UNPIN).get("group"):
+        raise InvalidJson("consumer group not specified")
+    call.account.stream(call.names[0])
+    raise ConsumerNotFound
+
+
 def create(call: Call) -> Fields:
     call.account.stream(call.names[0])
     raise ConsumersMissing
@@ -43,6 +60,8 @@ ENDPOINTS = (
     Endpoint("CONSUMER.LIST", 1, "consumer_list_response", listing, _NO_PAGE),
     Endpoint("CONSUMER.INFO", 2, "consumer_info_response", find),
     Endpoint("CONSUMER.DELETE", 2, "consumer_delete_response", find),
+    Endpoint("CONSUMER.PAUSE", 2, "consumer_pause_response", pause, _NOT_PAUSED),
+    Endpoint("CONSUMER.UNPIN", 2, "consumer_unpin_response", unpin),
     Endpoint("CONSUMER.CREATE", 1, "consumer_create_response", create, takes_more=True),
     Endpoint("CONSUMER.DURABLE.CREATE", 2, "consumer_create_response", create),
 )
