@@ -20,6 +20,7 @@ LAYERS = [
     "store",
     "scan",
     "stream",
+    "consumer",
     "db",
     "broker",
     "api",

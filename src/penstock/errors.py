@@ -4,11 +4,11 @@
   ApiError           the caller gets code, err_code and description as JSON; codes and texts are JetStream's
   StoreError         the operator is told, and the stream stops taking writes
     CorruptBlock     "000007.blk at byte 4096: checksum differs": the thing, the place, the reason
+  PullRefused        a pull request hears a status, such as "409 Consumer is push based"
   ReadError          a read found no message: past the end, deleted, never there
   PublishRefused     some messages of a batch were refused; it holds the acks of the others
 
-JetStream has many more errors; here are those that a stream and its publish
-path can raise.
+JetStream has many more errors; here are those that a stream, its publish path and its consumers can raise.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ class InvalidJson(ApiError):
     code, err_code, description = 400, 10025, "invalid JSON"
 
     def __init__(self, why: str) -> None:
+        self.why = why
         super().__init__(f"invalid JSON: {why}")
 
 
@@ -363,6 +364,284 @@ class MaxStreamBytesExceeded(ApiError):
 
 class ApiLevelRequired(ApiError):
     code, err_code, description = 412, 10185, "JetStream minimum api level required"
+
+
+# --------------------------------------------------------------------------------------------------------- consumers
+
+
+class PullRefused(PenstockError):
+    """A pull request that is answered with a status in place of messages; `str()` gives the status line."""
+
+    def __init__(self, code: int, text: str) -> None:
+        self.code, self.text = code, text
+        super().__init__(code, text)
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.text}"
+
+
+class ConsumerCreateFailed(ApiError):
+    """A consumer that cannot be made or changed so; the description names the rule."""
+
+    code, err_code, description = 500, 10012, "consumer create failed"
+
+
+class ConsumerNameInUse(ApiError):
+    code, err_code, description = 400, 10013, "consumer name already in use"
+
+
+class DurableNotInSubject(ApiError):
+    code, err_code, description = 400, 10016, "consumer expected to be durable but no durable name set in subject"
+
+
+class DurableMismatch(ApiError):
+    code, err_code, description = 400, 10017, "consumer name in subject does not match durable name in request"
+
+
+class DurableNotSet(ApiError):
+    code, err_code, description = 400, 10018, "consumer expected to be durable but a durable name was not set"
+
+
+class EphemeralWithDurable(ApiError):
+    code, err_code, description = 400, 10020, "consumer expected to be ephemeral but a durable name was set in request"
+
+
+class DeliverToWildcards(ApiError):
+    code, err_code, description = 400, 10079, "consumer deliver subject has wildcards"
+
+
+class PushWithMaxWaiting(ApiError):
+    code, err_code, description = 400, 10080, "consumer in push mode can not set max waiting"
+
+
+class DeliverCycle(ApiError):
+    code, err_code, description = 400, 10081, "consumer deliver subject forms a cycle"
+
+
+class AckPolicyRequired(ApiError):
+    code, err_code, description = 400, 10082, "consumer requires ack policy for max ack pending"
+
+
+class HeartbeatTooShort(ApiError):
+    code, err_code, description = 400, 10083, "consumer idle heartbeat needs to be >= 100ms"
+
+
+class PullRequiresAck(ApiError):
+    code, err_code, description = 400, 10084, "consumer in pull mode requires explicit ack policy on workqueue stream"
+
+
+class PullWithRateLimit(ApiError):
+    code, err_code, description = 400, 10086, "consumer in pull mode can not have rate limit set"
+
+
+class HeartbeatRequiresPush(ApiError):
+    code, err_code, description = 400, 10088, "consumer idle heartbeat requires a push based consumer"
+
+
+class FlowControlRequiresPush(ApiError):
+    code, err_code, description = 400, 10089, "consumer flow control requires a push based consumer"
+
+
+class DirectRequiresPush(ApiError):
+    code, err_code, description = 400, 10090, "consumer direct requires a push based consumer"
+
+
+class DirectRequiresEphemeral(ApiError):
+    code, err_code, description = 400, 10091, "consumer direct requires an ephemeral consumer"
+
+
+class BadDeliverPolicy(ApiError):
+    code, err_code, description = 400, 10094, "consumer delivery policy invalid"
+
+
+class BadSampling(ApiError):
+    code, err_code, description = 400, 10095, "failed to parse consumer sampling configuration"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"failed to parse consumer sampling configuration: {why}")
+
+
+class WorkQueueRequiresExplicitAck(ApiError):
+    code, err_code, description = 400, 10098, "workqueue stream requires explicit ack"
+
+
+class WorkQueueMultipleUnfiltered(ApiError):
+    code, err_code, description = 400, 10099, "multiple non-filtered consumers not allowed on workqueue stream"
+
+
+class WorkQueueNotUnique(ApiError):
+    code, err_code, description = 400, 10100, "filtered consumer not unique on workqueue stream"
+
+
+class WorkQueueNotDeliverAll(ApiError):
+    code, err_code, description = 400, 10101, "consumer must be deliver all on workqueue stream"
+
+
+class ConsumerNameTooLong(ApiError):
+    code, err_code, description = 400, 10102, "consumer name is too long, maximum allowed is"
+
+    def __init__(self, maximum: int) -> None:
+        super().__init__(f"consumer name is too long, maximum allowed is {maximum}")
+
+
+class ConsumerDescriptionTooLong(ApiError):
+    code, err_code, description = 400, 10107, "consumer description is too long, maximum allowed is"
+
+    def __init__(self, maximum: int) -> None:
+        super().__init__(f"consumer description is too long, maximum allowed is {maximum}")
+
+
+class FlowControlNeedsHeartbeats(ApiError):
+    code, err_code, description = 400, 10108, "consumer with flow control also needs heartbeats"
+
+
+class BadDeliverSubject(ApiError):
+    code, err_code, description = 400, 10112, "invalid push consumer deliver subject"
+
+
+class MaxExpiresTooShort(ApiError):
+    code, err_code, description = 400, 10115, "consumer max request expires needs to be >= 1ms"
+
+
+class BackoffBeyondMaxDeliver(ApiError):
+    code, err_code, description = 400, 10116, "max deliver is required to be > length of backoff values"
+
+
+class MaxAckPendingExceeded(ApiError):
+    code, err_code, description = 400, 10121, "consumer max ack pending exceeds system limit of"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"consumer max ack pending exceeds system limit of {limit}")
+
+
+class MaxRequestBatchExceeded(ApiError):
+    code, err_code, description = 400, 10125, "consumer max request batch exceeds server limit of"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"consumer max request batch exceeds server limit of {limit}")
+
+
+class ConsumerReplicasExceeded(ApiError):
+    code, err_code, description = 400, 10126, "consumer config replica count exceeds parent stream"
+
+
+class BadConsumerName(ApiError):
+    code, err_code, description = 400, 10127, "Consumer name can not contain path separators"
+
+
+class FilterMismatch(ApiError):
+    code, err_code = 400, 10131
+    description = "Consumer create request did not match filtered subject from create subject"
+
+
+class DurableAndNameMismatch(ApiError):
+    code, err_code, description = 400, 10132, "Consumer Durable and Name have to be equal if both are provided"
+
+
+class ReplicasMustMatchStream(ApiError):
+    code, err_code, description = 400, 10134, "consumer config replicas must match interest retention stream's replicas"
+
+
+class ConsumerMetadataTooLong(ApiError):
+    code, err_code, description = 400, 10135, "consumer metadata exceeds maximum size of"
+
+    def __init__(self, limit: str) -> None:
+        super().__init__(f"consumer metadata exceeds maximum size of {limit}")
+
+
+class DuplicateFilters(ApiError):
+    code, err_code, description = 400, 10136, "consumer cannot have both FilterSubject and FilterSubjects specified"
+
+
+class MultipleFiltersInSubject(ApiError):
+    code, err_code, description = 400, 10137, "consumer with multiple subject filters cannot use subject based API"
+
+
+class OverlappingFilters(ApiError):
+    code, err_code, description = 400, 10138, "consumer subject filters cannot overlap"
+
+
+class EmptyFilter(ApiError):
+    code, err_code, description = 400, 10139, "consumer filter in FilterSubjects cannot be empty"
+
+
+class ConsumerAlreadyExists(ApiError):
+    code, err_code, description = 400, 10148, "consumer already exists"
+
+
+class ConsumerDoesNotExist(ApiError):
+    code, err_code, description = 400, 10149, "consumer does not exist"
+
+
+class InactiveThresholdExceeded(ApiError):
+    code, err_code, description = 400, 10153, "consumer inactive threshold exceeds system limit of"
+
+    def __init__(self, limit: str) -> None:
+        super().__init__(f"consumer inactive threshold exceeds system limit of {limit}")
+
+
+class PriorityPolicyWithoutGroup(ApiError):
+    code, err_code, description = 400, 10159, "Setting PriorityPolicy requires at least one PriorityGroup to be set"
+
+
+class BadPriorityGroup(ApiError):
+    code, err_code, description = 400, 10160, "Provided priority group does not exist for this consumer"
+
+
+class EmptyGroupName(ApiError):
+    code, err_code, description = 400, 10161, "Group name cannot be an empty string"
+
+
+class BadGroupName(ApiError):
+    code, err_code = 400, 10162
+    description = "Valid priority group name must match A-Z, a-z, 0-9, -_/=)+ and may not exceed 16 characters"
+
+
+class PushWithPriorityGroup(ApiError):
+    code, err_code, description = 400, 10178, "priority groups can not be used with push consumers"
+
+
+class NegativeAckWait(ApiError):
+    code, err_code, description = 400, 10183, "consumer ack wait needs to be positive"
+
+
+class NegativeBackoff(ApiError):
+    code, err_code, description = 400, 10184, "consumer backoff needs to be positive"
+
+
+class PriorityGroupWithoutPolicy(ApiError):
+    code, err_code, description = 400, 10196, "consumer can not have priority groups when policy is none"
+
+
+class PriorityTimeoutWithoutPolicy(ApiError):
+    code, err_code, description = 400, 10197, "PinnedTTL cannot be set when PriorityPolicy is none"
+
+
+class InvalidReset(ApiError):
+    code, err_code, description = 400, 10204, "invalid reset"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"invalid reset: {why}")
+
+
+class FlowControlAckRequiresPush(ApiError):
+    code, err_code, description = 400, 10218, "flow control ack policy requires a push based consumer"
+
+
+class FlowControlAckRequiresFlowControl(ApiError):
+    code, err_code, description = 400, 10219, "flow control ack policy requires flow control"
+
+
+class FlowControlAckRequiresMaxAckPending(ApiError):
+    code, err_code, description = 400, 10220, "flow control ack policy requires max ack pending"
+
+
+class FlowControlAckRequiresNoAckWait(ApiError):
+    code, err_code, description = 400, 10221, "flow control ack policy requires unset ack wait"
+
+
+class FlowControlAckRequiresNoMaxDeliver(ApiError):
+    code, err_code, description = 400, 10222, "flow control ack policy requires unset max deliver"
 
 
 # ---------------------------------------------------------------------------------------------------------- the store

@@ -90,10 +90,9 @@ def decode_one(raw: bytes, struct: Struct) -> dict[str, Any]:
         except RecursionError:
             raise InvalidJson(TOO_DEEP) from None
         except ValueError:
-            fault = find_fault(raw)
-            if fault is None:
-                raise InvalidJson("invalid character after top-level value") from None
-            raise InvalidJson(fault.why or "unexpected end of JSON input") from None
+            fault = find_fault(raw, is_alone=True)
+            why = fault.why if fault is not None else ""
+            raise InvalidJson(why or "unexpected end of JSON input") from None
     return _Reading(is_strict=False).read(value, struct)
 
 
@@ -217,9 +216,11 @@ class _Reading:
 def _texts(value: Pairs | dict[str, Any], path: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for key, part in value if isinstance(value, Pairs) else value.items():
-        if type(part) is str:
+        if part is None:
+            found[text_of(key)] = ""
+        elif type(part) is str:
             found[text_of(key)] = text_of(part)
-        elif part is not None:
+        else:
             raise _mismatch(part, f"Go struct field {path}.{key}", "string")
     return found
 

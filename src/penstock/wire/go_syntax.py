@@ -28,10 +28,12 @@ class SyntaxFault(Exception):
         super().__init__(why)
 
 
-def find_fault(text: bytes, start: int = 0) -> SyntaxFault | None:
-    """What is wrong with the value at `start`; None when it is one."""
+def find_fault(text: bytes, start: int = 0, *, is_alone: bool = False) -> SyntaxFault | None:
+    """What is wrong with the value at `start`; None when it is one. `is_alone`: nothing may follow it."""
     try:
-        _value(text, start)
+        at = _skip(text, _value(text, start))
+        if is_alone and at < len(text):
+            return _wrong(text, at, "after top-level value")
     except SyntaxFault as fault:
         return fault
     return None

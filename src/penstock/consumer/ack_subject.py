@@ -1,0 +1,83 @@
+"""The subjects that a consumer's acks and flow control answers come back on.
+
+`$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>` is the reply subject of a message
+that was delivered. A longer form has domain and account before the stream, and perhaps more at its end; clients of
+today may send it, we only read it. Rules: the JetStream API of nats-server 2.15, with its tolerance for numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple
+
+ACK = "$JS.ACK"
+FLOW_CONTROL = "$JS.FC"
+NO_NUMBER = 2**64 - 1  # what the reference takes for a token that is no number: a sequence that nothing has
+NO_DOMAIN = "_"
+
+_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_HASH_SIZE = 8
+_SHORT, _LONG_MIN = 9, 11  # tokens
+
+
+class AckSubject(NamedTuple):
+    """One delivery: of which message, to whom, how often, and how many matched after it."""
+
+    stream: str
+    consumer: str
+    delivered: int
+    stream_seq: int
+    consumer_seq: int
+    time_ns: int
+    pending: int
+
+
+def format_ack_subject(ack: AckSubject) -> str:
+    """The reply subject of a delivery."""
+    return ".".join((ACK, ack.stream, ack.consumer, *map(str, ack[2:])))
+
+
+def parse_ack_subject(subject: str) -> AckSubject | None:
+    """The delivery that an ack on `subject` is about, in either form; None where it is no such subject."""
+    tokens = subject.split(".")
+    if (len(tokens) != _SHORT and len(tokens) < _LONG_MIN) or tokens[:2] != ["$JS", "ACK"]:
+        return None
+    at = 2 if len(tokens) == _SHORT else 4
+    return AckSubject(tokens[at], tokens[at + 1], *map(_number, tokens[at + 2 : at + 7]))
+
+
+def ack_filters(stream: str, consumer: str, account: str, domain: str = "") -> tuple[str, str]:
+    """What a consumer listens on for acks: the short form, and the long one."""
+    long = ".".join((ACK, domain or NO_DOMAIN, account_hash(account), stream, consumer))
+    return f"{ACK}.{stream}.{consumer}.*.*.*.*.*", f"{long}.*.*.*.*.>"
+
+
+def format_flow_control_subject(stream: str, consumer: str, token: str) -> str:
+    """The reply subject of a flow control request; `token` is four random letters or digits."""
+    return f"{FLOW_CONTROL}.{stream}.{consumer}.{token}"
+
+
+def flow_control_filters(stream: str, consumer: str, account: str, domain: str = "") -> tuple[str, str]:
+    """What a consumer listens on for answers to its flow control requests: the short form, and the long one."""
+    long = ".".join((FLOW_CONTROL, domain or NO_DOMAIN, account_hash(account), stream, consumer))
+    return f"{FLOW_CONTROL}.{stream}.{consumer}.*", f"{long}.*"
+
+
+def account_hash(account: str) -> str:
+    """What stands for an account in the long forms."""
+    digest = hashlib.sha256(account.encode("utf-8", "surrogateescape")).digest()
+    return "".join(_DIGITS[byte % len(_DIGITS)] for byte in digest[:_HASH_SIZE])
+
+
+def short_token(number: int, size: int = 4) -> str:
+    """Letters and digits made of a random number, as flow control subjects end in them."""
+    found = []
+    for _ in range(size):
+        number, digit = divmod(number, len(_DIGITS))
+        found.append(_DIGITS[digit])
+    return "".join(found)
+
+
+def _number(token: str) -> int:
+    """A number of 64 bits; one that is too large wraps around, as in the reference."""
+    return int(token) % 2**64 if token.isascii() and token.isdigit() and len(token) <= 4000 else NO_NUMBER

@@ -1,0 +1,173 @@
+"""Replays what a real nats-server answered (`parity_cases.json`) against our checks of consumers, pulls and acks.
+
+`tools/record_consumer_parity.py` records the answers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.consumer.ack_payload import AckKind, parse_ack
+from penstock.consumer.ack_subject import account_hash, ack_filters, parse_ack_subject
+from penstock.consumer.config import ConsumerCaps, ConsumerConfig
+from penstock.consumer.config_json import CreateRequest, decode_config, decode_request, encode_config, to_dict
+from penstock.consumer.pull_request import read_pull
+from penstock.consumer.rules import admit, resolve, validate
+from penstock.errors import ApiError, PullRefused, StreamNotFound
+from penstock.kernel.subject import matches
+from penstock.stream.config import StreamConfig, check_create
+from penstock.stream.config_json import decode_config as decode_stream
+
+TEXT = (Path(__file__).parent / "parity_cases.json").read_text()
+CASES: dict[str, Any] = json.loads(re.sub(r"\{x\*(\d+)\}", lambda run: "x" * int(run[1]), TEXT))
+
+MESSAGES = 3  # in the stream that the recorder's pull requests were for
+
+
+def cases(group: str, title: str = "case") -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", CASES[group], ids=lambda case: case[title][:80])
+
+
+def stream_of(case: dict[str, Any]) -> StreamConfig:
+    return check_create(decode_stream(json.dumps(case["stream"]).encode()))
+
+
+def caps_of(case: dict[str, Any]) -> ConsumerCaps:
+    server, account = case.get("server", {}), case.get("account", {})
+    return ConsumerCaps(
+        server_ack_pending=server.get("max_ack_pending", 0),
+        account_ack_pending=account.get("max_ack_pending", 0),
+        request_batch=server.get("max_request_batch", 0),
+        account_consumers=account.get("max_consumers", 0),
+        default_consumers=server.get("default_max_consumers", 1000),
+    )
+
+
+def make_before(case: dict[str, Any], stream: StreamConfig, caps: ConsumerCaps) -> dict[str, ConsumerConfig]:
+    """The consumers that were there before the question."""
+    consumers: dict[str, ConsumerConfig] = {}
+    for fields in case.get("before", ()):
+        name = fields.get("name") or fields["durable_name"]
+        request = decode_request(json.dumps({"stream_name": "T", "config": fields}).encode())
+        admitted = admit(resolve(f"CONSUMER.CREATE.T.{name}", request), stream, consumers, caps=caps)
+        consumers[admitted.name] = admitted.config
+    return consumers
+
+
+def ask(case: dict[str, Any]) -> tuple[str, ConsumerConfig]:
+    """What CREATE comes to on a server: the consumer's name and configuration."""
+    request: CreateRequest = decode_request(case["request"].encode())
+    config = resolve(case["subject"], request)
+    if request.stream_name != "T":
+        raise StreamNotFound
+    stream, caps = stream_of(case), caps_of(case)
+    consumers = make_before(case, stream, caps)
+    bound = case.get("bound", ())
+    admitted = admit(
+        config,
+        stream,
+        consumers,
+        caps=caps,
+        action=request.action,
+        pedantic=request.pedantic,
+        is_heard=lambda subject: any(matches(subject, held) for held in bound),
+    )
+    again = encode_config(admitted.config)
+    assert decode_config(again) == admitted.config
+    if not request.pedantic:
+        checked = msgspec.structs.replace(admitted.config, metadata={})
+        after = msgspec.structs.replace(validate(admitted.config, stream, caps), metadata={})
+        assert after == checked, "a checked configuration stays as it is"
+    return admitted.name, admitted.config
+
+
+def test_the_answers_come_from_the_release_we_match() -> None:
+    assert CASES["server"] == "2.15.1"
+    assert len(CASES["create"]) >= 1000
+    assert len(CASES["pull"]) >= 500
+
+
+@cases("create")
+def test_create_answers_as_the_reference(case: dict[str, Any]) -> None:
+    expected = case["reply"]
+    if "error" in expected:
+        with pytest.raises(ApiError) as caught:
+            ask(case)
+        assert caught.value.to_json() == expected["error"]
+        return
+    name, config = ask(case)
+    assert to_dict(config) == expected["config"]
+    assert list(to_dict(config)) == list(expected["config"]), "Go's order of fields"
+    assert (name or "made up") == expected["name"]
+
+
+# What the words of an answer say about the request alone; other answers come of the messages there are.
+REFUSALS = ("400 Bad Request", "409 Exceeded MaxRequest", "409 Consumer is push", "423 Nats-Pin-Id")
+
+
+@cases("pull")
+def test_a_pull_request_is_read_as_the_reference_reads_it(case: dict[str, Any]) -> None:
+    config = decode_request(json.dumps({"config": case["config"]}).encode()).config
+    frames: list[str] = case["frames"]
+    if frames == ["412 Required Api Level"]:
+        return
+    if frames and frames[0].startswith(REFUSALS):
+        with pytest.raises(PullRefused) as caught:
+            read_pull(case["payload"].encode(), config)
+        assert [str(caught.value)] == frames
+        return
+    request = read_pull(case["payload"].encode(), config)
+    messages = frames.count("message")
+    if messages:
+        assert messages == min(request.count, MESSAGES)
+    if "408 Request Timeout" in frames:
+        assert request.expires != 0
+    if frames[-1:] == ["409 Batch Completed"]:
+        assert request.max_bytes > 0
+        assert messages == request.count
+    if "404 No Messages" in frames:
+        assert request.no_wait
+
+
+@cases("ack_payload", "payload")
+def test_an_ack_is_read_as_the_reference_reads_it(case: dict[str, Any]) -> None:
+    ack = parse_ack(case["payload"].encode())
+    told = case.get("advisory", "")
+    comes_again = case.get("next") == [2, 1]
+    if told == "nak":
+        assert ack.kind is AckKind.NAK
+        assert comes_again == (ack.delay_ns is None or ack.delay_ns <= 0)
+    elif told.startswith("terminated"):
+        assert ack.kind is AckKind.TERM
+        assert ack.reason == told.removeprefix("terminated").removeprefix(": ")
+    elif "empty" not in case["answers"]:
+        assert ack.kind is AckKind.NEXT
+        if case["answers"][0] != "message":
+            with pytest.raises(PullRefused) as caught:
+                read_pull(ack.request, ConsumerConfig())
+            assert [str(caught.value)] == case["answers"]
+        else:
+            assert read_pull(ack.request, ConsumerConfig()).count == len(case["answers"])
+    elif case["pending"] == 0:
+        assert ack.kind is AckKind.ACK
+    else:
+        assert ack.kind in (AckKind.UNKNOWN, AckKind.PROGRESS)
+        assert (ack.kind is AckKind.PROGRESS) == (case["payload"] == "+WPI")
+
+
+@cases("ack_subject", "subject")
+def test_an_ack_subject_is_read_as_the_reference_reads_it(case: dict[str, Any]) -> None:
+    subject = case["subject"].format(c="C", ts=1_700_000_000_000_000_000, p=2, hash=account_hash("A0"))
+    listens = any(matches(subject, held) for held in ack_filters("T", "C", "A0"))
+    assert listens == (case.get("answers") != ["503"])
+    if listens:
+        ack = parse_ack_subject(subject)
+        assert ack is not None
+        assert (ack.stream, ack.consumer) == ("T", "C")
+        assert (case["pending"] == 0) == (ack.stream_seq == 1), "the stream sequence alone says which message it is"
