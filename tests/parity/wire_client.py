@@ -57,7 +57,7 @@ class WireClient:
         verb, _, rest = line.partition(b" ")
         if verb not in (b"MSG", b"HMSG"):
             return Frame(verb.decode("latin-1"), text=rest)
-        words = rest.split()
+        words = [word for word in rest.split(b" ") if word]
         count = 2 if verb == b"HMSG" else 1
         names, sizes = words[:-count], [int(word) for word in words[-count:]]
         assert 2 <= len(names) <= 3, line

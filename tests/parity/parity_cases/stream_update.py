@@ -35,6 +35,10 @@ for title, request in CHECK:
 
 T = {"src": "t.>", "dest": "u.>"}
 MORE: list[tuple[str, dict[str, Any] | str, dict[str, Any] | str]] = [
+    ("a first sequence of one comes", stream(), stream(first_seq=1)),
+    ("a first sequence of one goes", stream(first_seq=1), stream()),
+    ("a first sequence of one becomes ten", stream(first_seq=1), stream(first_seq=10)),
+    ("a first sequence of ten becomes one", stream(first_seq=10), stream(first_seq=1)),
     ("limits to interest", stream(), stream(retention="interest")),
     ("interest to limits", stream(retention="interest"), stream()),
     ("limits to workqueue", stream(), stream(retention="workqueue")),
