@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import re
 import statistics
+import subprocess
+import sys
 import threading
 import time
 from types import TracebackType
@@ -16,6 +18,29 @@ from wire_client import Closed, Frame, Silent, WireClient
 SLOW_S = 0.5  # a round of the probe while others attack, on a machine that has other work, too
 STUCK_S = 3.0
 TRACE = re.compile(r"Traceback|^\s+File \"", re.MULTILINE)
+
+BYSTANDER = """
+import select, socket, sys, time
+port, every_s = int(sys.argv[1]), float(sys.argv[2])
+client = socket.create_connection(("127.0.0.1", port), timeout=15)
+client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+client.sendall(b'CONNECT {"verbose":false}\\r\\nSUB probe.%d 1\\r\\nPING\\r\\n' % port)
+def read(end):
+    found = b""
+    while not found.endswith(end):
+        part = client.recv(65536)
+        assert part, "the server has closed the connection"
+        found += part.replace(b"PING\\r\\n", b"")
+read(b"PONG\\r\\n")
+print("ready", flush=True)
+is_over = False
+while not is_over:
+    is_over = bool(select.select([sys.stdin], [], [], every_s)[0])
+    began = time.perf_counter()
+    client.sendall(b"PUB probe.%d 1\\r\\nx\\r\\nPING\\r\\n" % port)
+    read(b"x\\r\\nPONG\\r\\n")
+    print(time.perf_counter() - began, flush=True)
+"""
 
 
 class Client(WireClient):
@@ -112,39 +137,36 @@ class Client(WireClient):
 
 
 class Probe:
-    """A bystander: sends itself a message and a PING all the while, and remembers how long each round took."""
+    """A bystander in a process of its own: sends itself a message and a PING all the while; `rounds` are how long that
+    took."""
 
     def __init__(self, port: int, every_s: float = 0.005) -> None:
-        self._port, self._every_s = port, every_s
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._failure: BaseException | None = None
+        self._arguments = [sys.executable, "-c", BYSTANDER, str(port), str(every_s)]
         self.rounds: list[float] = []
 
     def __enter__(self) -> Probe:
-        self._client = Client(self._port, "_INBOX.probe")
-        self._client.send(b"SUB probe 2\r\n")
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(self._arguments, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n"
+        self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
-        self._is_over.set()
-        self._thread.join(15)
-        self._client.close()
-        if self._failure is not None and e is None:
-            raise self._failure
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.rounds.append(float(line))
 
-    def _run(self) -> None:
-        try:
-            while not self._is_over.is_set():
-                began = time.perf_counter()
-                self._client.publish("probe", b"x")
-                assert self._client.message().payload == b"x"
-                self._client.ping()
-                self.rounds.append(time.perf_counter() - began)
-                self._is_over.wait(self._every_s)
-        except Exception as error:  # noqa: BLE001 - raised where the probe was made
-            self._failure = error
+    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None and self._process.stderr is not None
+        self._process.stdin.close()  # it ends with the round under way
+        said = self._process.stderr.read()
+        self._process.wait(15)
+        self._thread.join(5)
+        self._process.stdout.close()
+        self._process.stderr.close()
+        assert e is not None or not said, said
 
     @property
     def median_s(self) -> float:

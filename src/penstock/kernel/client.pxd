@@ -18,6 +18,8 @@ cdef class Client:
     cdef public bint has_no_responders
     cdef public bint is_system             # of the system account
     cdef public bint is_paused             # commands wait, in `held`, until resume
+    cdef readonly bint is_tired            # so do they until `rested`: it makes mistakes faster than we can tell it
+    cdef uint32_t slow_count
     cdef readonly bint is_closed
     cdef readonly bint is_slow             # more waits for it than it may: to be cut off
     cdef public bint is_stalled            # it publishes faster than a hearer reads: to be slowed down

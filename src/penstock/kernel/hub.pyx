@@ -40,6 +40,7 @@ cdef enum:
     SMALL_READ = 8192                      # messages of a read up to this are copied, and taken with others' at the turn's end
     SEND_SIZE = 131072                     # as much is sent at once: it stays in the cache, and its reader has work
     HELD_KEPT = 16384
+    SLOW_MAX = 100
     STALL_PART = 4                         # a hearer with more than 3/4 of its bound waiting slows its publishers down
 
 log = logging.getLogger("penstock")
@@ -204,7 +205,7 @@ cdef class Hub:
         self.depth += 1
         self.is_small = size <= SMALL_READ
         try:
-            while at < size and not client.is_closed and not client.is_paused:
+            while at < size and not client.is_closed and not client.is_paused and not client.is_tired:
                 if client.awaits_auth and data[at] != c"C" and data[at] != c"c":
                     client.unauthorized()
                     if client.awaits_auth or client.is_closed:
@@ -238,8 +239,10 @@ cdef class Hub:
                     self.end_read()
                     if client.is_closed:   # a request of its own ended it
                         return size
+                    self.tire(client)
                     client.connected(command.text[:command.text_size])
                 elif command.op == OP_INFO or command.op == OP_ERR:
+                    self.tire(client)
                     client.heard(command.op == OP_ERR, command.text[:command.text_size])
                 elif command.op == OP_HMSG and client.is_verbose:
                     client.put(<const uint8_t*>PyBytes_AS_STRING(_OK), 5)
@@ -250,6 +253,12 @@ cdef class Hub:
             self.end_read()
         return at
 
+    cdef void tire(self, Client client) noexcept:
+        """What it has sent takes a thousand times longer than a message: after a hundred of these others come first."""
+        client.slow_count += 1
+        if client.slow_count >= SLOW_MAX:
+            client.is_tired = True
+
     cdef int publish(self, Link client, Command* command) except -1:
         cdef Letter letter
         cdef uint64_t size = <uint64_t>command.headers_size + command.payload_size
@@ -259,21 +268,26 @@ cdef class Hub:
         self.in_msgs += 1
         self.in_bytes += size
         if client.is_pedantic and not subject_is_valid(command.subject, command.subject_size):
+            self.tire(client)
             client.told(b"Invalid Publish Subject")
         if sublist is None:
             return 0
         sublist.in_msgs += 1
         sublist.in_bytes += size
         if _is_routed(command.subject, command.subject_size):
+            self.tire(client)
             client.refused_publish(command.subject[:command.subject_size])
             return 0
         if client.permissions is not None and not client.permissions.may_publish(command.subject, command.subject_size):
+            self.tire(client)
             client.refused_publish(command.subject[:command.subject_size])
             return 0
         if command.subject[0] == c"$" and not client.is_system and _begins(command.subject, command.subject_size, b"$NRG.", 5):
+            self.tire(client)
             client.refused_publish(command.subject[:command.subject_size])
             return 0
         if command.reply_size and _is_reserved_reply(command.reply, command.reply_size):
+            self.tire(client)
             client.refused_reply(command.reply[:command.reply_size])
             return 0
         if client.is_verbose:
@@ -320,19 +334,24 @@ cdef class Hub:
             return 0
         if client.permissions is not None and not client.permissions.may_subscribe(
                 command.subject, command.subject_size, command.queue, command.queue_size):
+            self.tire(client)
             client.refused_subscribe(command.subject[:command.subject_size], command.queue[:command.queue_size])
             return 0
         if command.queue_size == 5 and memcmp(command.queue, b"_sys_", 5) == 0:
+            self.tire(client)
             client.refused_subscribe(command.subject[:command.subject_size], b"_sys_")
             return 0
         if client.max_sub_tokens and _token_count(command.subject, command.subject_size) > client.max_sub_tokens:
+            self.tire(client)
             client.refused_tokens(command.subject[:command.subject_size])
             return 0
         if client.max_subs and client.sub_count >= client.max_subs:
+            self.tire(client)
             client.told(b"maximum subscriptions exceeded")
             return 0
         if client.find(command.sid, command.sid_size) == NULL:
             if not _can_be_heard(command.subject, command.subject_size):
+                self.tire(client)
                 client.told(b"Invalid Subject")
                 return 0
             sub = client.sublist.insert(KIND_CLIENT, <void*>client, command.subject, command.subject_size, command.queue,
@@ -414,6 +433,8 @@ cdef class Hub:
         if sub.kind == KIND_STREAM:
             ingest = <Ingest>sub.target
             if letter.reply_size > 4 and memcmp(letter.reply + letter.reply_size - 4, b".$FI", 4) == 0:
+                if publisher is not None:
+                    self.tire(publisher)
                 self.calls.append((ingest.intake.refuse_batch, publisher, b"", letter.reply[:letter.reply_size], None, b""))
                 return True
             if not letter.copies:
@@ -667,6 +688,8 @@ cdef class Link(Client):
         self._breathe()
 
     cdef int _breathe(self) except -1:
+        if self.is_tired and not self.is_closed:
+            self.rest()
         if self.is_stalled:
             self.is_stalled = False
             self.stalls += 1
@@ -697,10 +720,19 @@ cdef class Link(Client):
         self.is_paused = False
         if self.held_size and not self.is_closed:
             self._feed_held()
+            self._breathe()
+
+    def rested(self):
+        """Go on with the commands that waited for others'."""
+        self.is_tired = False
+        self.slow_count = 0
+        if self.held_size and not self.is_closed:
+            self._feed_held()
+            self._breathe()
 
     cdef int _feed(self, const uint8_t* data, Py_ssize_t size) except -1:
         cdef Py_ssize_t taken
-        if self.is_paused:
+        if self.is_paused or self.is_tired:
             self.hold(data, size)
             return 0
         taken = self.hub.consume(self, data, size)
@@ -714,7 +746,7 @@ cdef class Link(Client):
 
     cdef int _feed_held(self) except -1:
         cdef Py_ssize_t taken
-        if self.is_paused:
+        if self.is_paused or self.is_tired:
             return 0
         taken = self.hub.consume(self, self.held, self.held_size)
         if self.is_closed:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 FIRST_PING_S = 2.0
 STALL_S = 0.003
+REST_S = 0.02
 CONFIRM_S = 30.0  # so long a password may wait to be hashed
 SNIPPET = 64
 # By the faults of kernel/parser.pxd: the reason that monitoring shows.
@@ -79,6 +80,7 @@ class Connection(Link):
         self._ping_sent_ns = 0
         self._is_lost = False
         self._is_waiting = False  # for room in a stream
+        self._is_resting = False
         self.socket_fd = -1  # of a plain connection: what nothing waits before is sent straight there
 
     # Who it is, for monitoring.
@@ -225,6 +227,18 @@ class Connection(Link):
             self.transport.pause_reading()
             self.server.loop.call_later(STALL_S, self._unstall)
 
+    def rest(self) -> None:
+        """It makes mistakes faster than we can tell it: the others come first."""
+        if not self._is_resting and not self.transport.is_closing():
+            self._is_resting = True
+            self.transport.pause_reading()
+            self.server.loop.call_later(REST_S, self._rested)
+
+    def _rested(self) -> None:
+        self._is_resting = False
+        self.rested()
+        self._unstall()
+
     def wait_for_room(self, ingest: Ingest) -> None:
         """It publishes faster than the disk writes: nothing is read of it until that has caught up."""
         if not self.transport.is_closing():
@@ -237,7 +251,7 @@ class Connection(Link):
         self._unstall()
 
     def _unstall(self) -> None:
-        is_held_up = self.is_closed or self.is_paused or self._is_waiting
+        is_held_up = self.is_closed or self.is_paused or self.is_tired or self._is_waiting
         if not is_held_up and not self.transport.is_closing():
             self.transport.resume_reading()
 
