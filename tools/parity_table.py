@@ -101,6 +101,7 @@ def main() -> None:
                     by_endpoint[endpoint][code].add(f"{path.stem}: {name}")
     print_endpoints(by_endpoint, cases)
     print_errors(by_endpoint)
+    print_protocol()
     print(f"\n{total} conversations in {len(groups)} groups: " + ", ".join(f"{n} {g}" for g, n in groups.items()) + ".")
 
 
@@ -114,6 +115,93 @@ def print_endpoints(by_endpoint: dict[str, dict[int, set[str]]], cases: dict[str
             f"| {endpoint} | {len(cases[endpoint])} | {len(codes.get(0, ()))} | "
             f"{', '.join(map(str, statuses)) or '–'} | {len(errors)}: {', '.join(map(str, errors)) or '–'} |"
         )
+
+
+# What the reference says of connections; each text is counted by the conversations that heard it.
+ERR_TEXTS = [
+    "Unknown Protocol Operation",
+    "Authorization Violation",
+    "Authentication Timeout",
+    "Maximum Payload Violation",
+    "maximum control line exceeded",
+    "maximum connections exceeded",
+    "maximum account active connections exceeded",
+    "maximum subscriptions exceeded",
+    "Invalid Subject",
+    "Invalid Publish Subject",
+    "Permissions Violation for Publish to",
+    "Permissions Violation for Subscription to",
+    "using queue",
+    "too many tokens",
+    "Permissions Violation for Publish with Reply of",
+    "Stale Connection",
+    "Secure Connection - TLS Required",
+    "invalid client protocol",
+    "no responders requires headers support",
+]
+HEADERS = [
+    "Nats-Msg-Id",
+    "Nats-Expected-Stream",
+    "Nats-Expected-Last-Sequence",
+    "Nats-Expected-Last-Subject-Sequence",
+    "Nats-Expected-Last-Subject-Sequence-Subject",
+    "Nats-Expected-Last-Msg-Id",
+    "Nats-Rollup",
+    "Nats-TTL",
+    "Nats-Marker-Reason",
+    "Nats-Incr",
+    "Nats-Batch-Id",
+    "Nats-Schedule",
+    "Nats-Scheduler",
+    "Nats-Stream-Source",
+    "Nats-Required-Api-Level",
+    "Nats-Request-Info",
+    "KV-Operation",
+]
+SHARED = {  # groups by what they show, where no endpoint counts it
+    "the protocol's verbs in their forms": "core_protocol random_protocol",
+    "who hears a message; reserved subjects and replies": "core_delivery",
+    "INFO and the limits of connections": "core_limits",
+    "logging in: none, user, token, users, bcrypt, nkey, no_auth_user, connection types": "auth",
+    "permissions: publish, subscribe, queues, responses, defaults": "permissions",
+    "TLS: after INFO, first, both; certificates, users by certificate": "tls",
+    "WebSocket: upgrade, origins, frames, cookies": "websocket",
+    "stop, restart, kill, lame duck, reload": "lifecycle random_restarts",
+    "advisories, and the system account's events": "advisories system_events",
+}
+
+
+def print_protocol() -> None:
+    texts: dict[str, int] = dict.fromkeys(ERR_TEXTS, 0)
+    headers: dict[str, int] = dict.fromkeys(HEADERS, 0)
+    fields: dict[str, int] = defaultdict(int)
+    counts: dict[str, int] = {}
+    for path in sorted((PARITY / "recorded").glob("*.json")):
+        recorded: dict[str, list[dict[str, Any]]] = json.loads(path.read_text())
+        counts[path.stem] = len(recorded)
+        for transcript in recorded.values():
+            frames = [frame for entry in transcript for frame in entry["got"]]
+            said = " ".join(frame.get("text", "") for frame in frames if frame.get("frame") == "-ERR")
+            for text in texts:
+                texts[text] += text in said
+            done = " ".join(entry["did"] for entry in transcript)
+            for header in headers:
+                headers[header] += f"{header}:" in done
+            shown = {field for frame in frames for field in config_fields(frame)}
+            for field in shown:
+                fields[field] += 1
+    print("\n| shown beside the endpoints | conversations |\n|---|---|")
+    for what, groups in SHARED.items():
+        print(f"| {what} | {sum(counts.get(group, 0) for group in groups.split())} |")
+    print("| `-ERR` texts | " + ", ".join(f"{text}: {count}" for text, count in texts.items()) + " |")
+    print("| headers of a publish | " + ", ".join(f"{header}: {count}" for header, count in headers.items()) + " |")
+    print(f"| fields of a stream's configuration that were echoed ({len(fields)}) | {', '.join(sorted(fields))} |")
+
+
+def config_fields(frame: dict[str, Any]) -> set[str]:
+    body = frame.get("json")
+    config = body.get("config") if isinstance(body, dict) else None
+    return set(config) if isinstance(config, dict) else set()
 
 
 def print_errors(by_endpoint: dict[str, dict[int, set[str]]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from wire_client import Closed, Frame, WireClient
+from wire_client import WAIT, Closed, Frame, WireClient
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 UPGRADE = {
@@ -77,7 +77,7 @@ class WebSocketWire(WireClient):
     def send_raw(self, data: bytes) -> None:
         super().send(data)
 
-    def receive(self, wait: float = 3.0) -> Frame:
+    def receive(self, wait: float = WAIT) -> Frame:
         if self._controls:
             return self._controls.pop(0)
         try:

@@ -6,7 +6,7 @@ import socket
 import ssl
 from dataclasses import dataclass
 
-WAIT = 3.0  # seconds until a frame that does not come is given up
+WAIT = 5.0  # seconds until a frame that does not come is given up
 
 
 class Closed(Exception):
