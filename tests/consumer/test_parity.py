@@ -27,6 +27,9 @@ from penstock.stream.config_json import decode_config as decode_stream
 TEXT = (Path(__file__).parent / "parity_cases.json").read_text()
 CASES: dict[str, Any] = json.loads(re.sub(r"\{x\*(\d+)\}", lambda run: "x" * int(run[1]), TEXT))
 
+
+# Where we answer otherwise on purpose: for us a list without anything in it is no list.
+OURS = {"action 'create': an empty list"}
 MESSAGES = 3  # in the stream that the recorder's pull requests were for
 
 
@@ -96,15 +99,18 @@ def test_the_answers_come_from_the_release_we_match() -> None:
 @cases("create")
 def test_create_answers_as_the_reference(case: dict[str, Any]) -> None:
     expected = case["reply"]
-    if "error" in expected:
+    if case["case"] in OURS:
+        assert "error" in expected
+        assert ask(case)[0] == "C"
+    elif "error" in expected:
         with pytest.raises(ApiError) as caught:
             ask(case)
         assert caught.value.to_json() == expected["error"]
-        return
-    name, config = ask(case)
-    assert to_dict(config) == expected["config"]
-    assert list(to_dict(config)) == list(expected["config"]), "Go's order of fields"
-    assert (name or "made up") == expected["name"]
+    else:
+        name, config = ask(case)
+        assert to_dict(config) == expected["config"]
+        assert list(to_dict(config)) == list(expected["config"]), "Go's order of fields"
+        assert (name or "made up") == expected["name"]
 
 
 # What the words of an answer say about the request alone; other answers come of the messages there are.

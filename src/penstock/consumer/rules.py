@@ -105,11 +105,11 @@ def admit(
         if action == "update":
             raise errors.ConsumerDoesNotExist
         return Admission(name, _check_new(config, stream, caps, consumers), None)
-    # A pause is changed by its own request only.
-    config = msgspec.structs.replace(config, pause_until=old.pause_until)
-    config = validate(config, stream, caps, pedantic=pedantic)
-    if action == "create" and not _same(old, config):
-        raise errors.ConsumerAlreadyExists
+    config = validate(_kept(old, config), stream, caps, pedantic=pedantic)
+    if action == "create":
+        config = _with_level_of(old, config)
+        if config != old:
+            raise errors.ConsumerAlreadyExists
     heard = old.deliver_subject != config.deliver_subject and is_heard(old.deliver_subject)
     return Admission(name, _check_change(old, config, stream, consumers, is_bound=heard), old)
 
@@ -137,8 +137,7 @@ def check_update(
     is_bound: bool = False,
 ) -> ConsumerConfig:
     """`new` as the consumer with configuration `old` would hold it. `is_bound`: somebody hears its deliver subject."""
-    new = msgspec.structs.replace(new, pause_until=old.pause_until)
-    new = validate(new, stream, caps, pedantic=pedantic)
+    new = validate(_kept(old, new), stream, caps, pedantic=pedantic)
     return _check_change(old, new, stream, consumers or {}, is_bound=is_bound)
 
 
@@ -230,6 +229,15 @@ def _check_change(
     return new
 
 
+def _kept(old: ConsumerConfig, new: ConsumerConfig) -> ConsumerConfig:
+    """`new` with what a request does not change: the pause has its own, and who sources does not know the start."""
+    new = msgspec.structs.replace(new, pause_until=old.pause_until)
+    if not (new.sourcing and new.is_durable):
+        return new
+    start = {field: getattr(old, field) for field in ("deliver_policy", "opt_start_seq", "opt_start_time")}
+    return msgspec.structs.replace(new, **start)
+
+
 def _is_partition(config: ConsumerConfig, consumers: Consumers) -> bool:
     """Whether no other consumer takes what the filters of this one take."""
     if not config.filters:
@@ -239,12 +247,12 @@ def _is_partition(config: ConsumerConfig, consumers: Consumers) -> bool:
     return not any(not other.filters or any_overlap(own, Filters(other.filters)) for other in others)
 
 
-def _same(old: ConsumerConfig, new: ConsumerConfig) -> bool:
-    """Whether a second CREATE asks for what is there; the level in the metadata is the server's own."""
+def _with_level_of(old: ConsumerConfig, new: ConsumerConfig) -> ConsumerConfig:
+    """`new` with the API level that the old one was found to need: who creates again does not know it."""
     metadata = {key: value for key, value in new.metadata.items() if key != REQUIRED_LEVEL}
     if REQUIRED_LEVEL in old.metadata:
         metadata[REQUIRED_LEVEL] = old.metadata[REQUIRED_LEVEL]
-    return msgspec.structs.replace(new, metadata=metadata) == old
+    return msgspec.structs.replace(new, metadata=metadata)
 
 
 # ------------------------------------------------------------------------------------------------------ rules in parts
@@ -332,13 +340,19 @@ def _check_filters(config: ConsumerConfig) -> None:
     if "" in config.filter_subjects:
         raise errors.EmptyFilter
     # Tens of thousands of filters fit into a request; each is compared with each only where some do overlap.
-    valid = [subject for subject in config.filters if is_valid_filter(subject)]
-    rivals = valid if first_overlap(Filters(valid)) is not None else []
+    heads = [head for head in map(_head, config.filters) if is_valid_filter(head)]
+    rivals = heads if first_overlap(Filters(heads)) is not None else []
     for subject in config.filters:
         if not is_valid_filter(subject):
             raise InvalidConfig("invalid subject")
         if sum(covers(other, subject) for other in rivals) > 1:  # by itself, and by another
             raise errors.OverlappingFilters
+
+
+def _head(subject: str) -> str:
+    """A filter up to its first >: what follows that is wrong, and found to be so only after the overlaps."""
+    tokens = subject.split(".")
+    return ".".join(tokens[: tokens.index(">") + 1]) if ">" in tokens else subject
 
 
 def _check_start(config: ConsumerConfig) -> None:
