@@ -1,4 +1,4 @@
-"""What `record_consumer_parity.py` asks a real server about pull requests, ack payloads and ack subjects."""
+"""What `record_consumer_parity.py` asks a real server: pull requests, acks, and the requests that change a consumer."""
 
 from __future__ import annotations
 
@@ -81,3 +81,70 @@ ACK_SUBJECTS = [
     "$JS.ACK.T.{c}.1.1.0.{ts}.{p}", "$JS.ACK.T.{c}.1.18446744073709551617.1.{ts}.{p}",
     "$JS.ACK.T.{c}.1.1.18446744073709551617.{ts}.{p}", "$JS.ACK.T.{c}.1.-1.1.{ts}.{p}", "$JS.ACK.T.{c}.1.1.1.0.0",
 ]  # fmt: skip
+
+# Requests about a consumer: its configuration, the endpoint, the payload.
+FUTURE, PAST = '"2126-01-01T00:00:00Z"', '"2020-01-01T00:00:00Z"'
+START = {"deliver_policy": "by_start_sequence", "opt_start_seq": 2}
+START_TIME = {"deliver_policy": "by_start_time", "opt_start_time": "2020-01-01T00:00:00Z"}
+LATE = {"deliver_policy": "by_start_time", "opt_start_time": "2126-01-01T00:00:00Z"}
+REQUESTS: list[tuple[Config, str, str]] = [
+    *(
+        ({}, "PAUSE", payload)
+        for payload in (
+            "", " ", "{}", "null", "x", "[]", "5", f'{{"pause_until": {FUTURE}}}', f'{{"pause_until": {PAST}}}',
+            '{"pause_until": null}', '{"pause_until": ""}', '{"pause_until": 5}',
+            '{"pause_until": "0001-01-01T00:00:00Z"}',
+            '{"pause_until": "2126-01-01T00:00:00.25+02:00"}', '{"foo": 1}', f'{{"PAUSE_UNTIL": {FUTURE}}}', "{",
+            f'[{{"pause_until": {FUTURE}}}]', f' {{"pause_until": {FUTURE}}}',
+        )
+    ),
+    *(
+        ({"pause_until": "2125-01-01T00:00:00Z", "metadata": {"a": "b"}}, "PAUSE", payload)
+        for payload in ("", "{}", f'{{"pause_until": {PAST}}}', f'{{"pause_until": {FUTURE}}}')
+    ),
+    (PINNED, "PAUSE", ""),
+    *(
+        (config, "UNPIN", payload)
+        for config, payload in itertools.product(
+            ({}, PINNED, OVERFLOW),
+            (
+                "", "{}", "null", "x", '{"group": ""}', '{"group": "A"}', '{"group": "B"}', '{"group": "a b"}',
+                '{"group": 5}', '{"group": "A", "foo": 1}', '{"GROUP": "A"}', "[]",
+            ),
+        )
+    ),
+    *(
+        (config, "RESET", payload)
+        for config, payload in itertools.product(
+            ({}, START, START_TIME, LATE, {"deliver_policy": "new"}, {"deliver_policy": "last"}),
+            ("", '{"seq": 0}', '{"seq": 1}', '{"seq": 2}', '{"seq": 3}', '{"seq": 99}', "{}"),
+        )
+    ),
+    *(
+        ({}, "RESET", payload)
+        for payload in (
+            " ", "null", "x", "5", "[]", '{"seq": -1}', '{"seq": "1"}', '{"seq": 1.5}', '{"seq": null}', '{"foo": 1}',
+            '{"SEQ": 2}', '{"seq": 18446744073709551615}', '{"seq": 18446744073709551616}', "{", '{"seq": 1} x',
+        )
+    ),
+]  # fmt: skip
+
+# Updates of a stream's consumer limits: before, after, and the consumers.
+LIMITS: list[tuple[Config, Config, list[Config]]] = [
+    (before, after, consumers)
+    for before, after in (
+        ({}, {"max_ack_pending": 5}),
+        ({}, {"inactive_threshold": NS}),
+        ({}, {"max_ack_pending": 5000, "inactive_threshold": 60 * NS}),
+        ({"max_ack_pending": 500}, {"max_ack_pending": 5}),
+        ({"max_ack_pending": 500}, {}),
+        ({"max_ack_pending": 5, "inactive_threshold": 9 * NS}, {"max_ack_pending": 5, "inactive_threshold": NS}),
+    )
+    for consumers in (
+        [],
+        [{"durable_name": "C", "ack_policy": "explicit"}],
+        [{"durable_name": "C", "ack_policy": "explicit", "max_ack_pending": -1}],
+        [{"name": "C", "ack_policy": "none"}],
+        [{"durable_name": "C", "ack_policy": "explicit", "max_ack_pending": 3, "inactive_threshold": 2 * NS}],
+    )
+]

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))
 from consumer_parity_questions import CREATE, Question, subject_of
-from pull_parity_questions import ACK_PAYLOADS, ACK_SUBJECTS, PULLS
-from record_stream_parity import Client, answer, find_server, wait_for_port
+from pull_parity_questions import ACK_PAYLOADS, ACK_SUBJECTS, LIMITS, PULLS, REQUESTS
+from record_stream_parity import SERVER_METADATA, Client, answer, find_server, wait_for_port
 
 ANSWERS = Path(__file__).parent.parent / "tests" / "consumer" / "parity_cases.json"
 STREAM = {"name": "T", "subjects": ["t.>"], "storage": "memory"}
@@ -135,7 +135,7 @@ def ask(client: Client, question: Question) -> dict[str, Any]:
     made = client.api("STREAM.CREATE.T", STREAM | question.stream)
     assert "error" not in made, (question, made)
     for config in question.before:
-        made = client.api(subject_of(config), {"stream_name": "T", "config": config})
+        made = client.api(subject_of(config), body_of(config))
         assert "error" not in made, (question.case, made)
     for index, subject in enumerate(question.bound):
         client._send(f"SUB {subject} {index + 10}\r\n".encode())
@@ -228,6 +228,42 @@ def record_acks(port: int, questions: list[tuple[str, str]]) -> list[dict[str, A
     ]
 
 
+def record_requests(port: int) -> list[dict[str, Any]]:
+    """What PAUSE, UNPIN and RESET answer, and the configuration after them."""
+    client = Client(port, "u0")
+    fill(client)
+    cases = []
+    for index, (config, endpoint, payload) in enumerate(REQUESTS):
+        name = f"P{index}"
+        make(client, {"durable_name": name, "ack_policy": "explicit", "mem_storage": True, **config})
+        reply = client.api(f"CONSUMER.{endpoint}.T.{name}", payload)
+        kept = {key: reply[key] for key in ("error", "paused", "pause_until", "reset_seq") if key in reply}
+        after = client.api(f"CONSUMER.INFO.T.{name}")["config"]
+        kept["config"] = {key: after.get(key) for key in ("pause_until", "metadata")}
+        kept["config"]["metadata"] = {k: v for k, v in after["metadata"].items() if k not in SERVER_METADATA}
+        cases.append({"endpoint": endpoint, "config": config, "payload": payload, "reply": kept})
+    client.api("STREAM.DELETE.T")
+    return cases
+
+
+def record_limits(port: int) -> list[dict[str, Any]]:
+    """Whether a stream's consumer limits may change beside its consumers."""
+    client = Client(port, "u0")
+    cases = []
+    for before, after, consumers in LIMITS:
+        made = client.api("STREAM.CREATE.T", STREAM | {"consumer_limits": before})
+        assert "error" not in made, made
+        wanted = [config for config in consumers if "error" not in client.api(subject_of(config), body_of(config))]
+        reply = client.api("STREAM.UPDATE.T", STREAM | {"consumer_limits": after})
+        cases.append({"before": before, "after": after, "consumers": wanted, "error": reply.get("error")})
+        client.api("STREAM.DELETE.T")
+    return cases
+
+
+def body_of(config: dict[str, Any]) -> dict[str, Any]:
+    return {"stream_name": "T", "config": config}
+
+
 def note(effects: list[dict[str, Any]], frame: Frame) -> None:
     if frame.sid == "4":
         told = json.loads(frame.payload)
@@ -253,7 +289,7 @@ def fill(client: Client) -> None:
 
 
 def make(client: Client, config: dict[str, Any]) -> None:
-    reply = client.api(f"CONSUMER.CREATE.T.{config['durable_name']}", {"stream_name": "T", "config": config})
+    reply = client.api(f"CONSUMER.CREATE.T.{config['durable_name']}", body_of(config))
     assert "error" not in reply, reply
 
 
@@ -266,6 +302,8 @@ def main() -> None:
             "pull": record_pulls(port),
             "ack_payload": record_acks(port, [(ACK_SUBJECTS[0], payload) for payload in ACK_PAYLOADS]),
             "ack_subject": record_acks(port, [(subject, "+ACK") for subject in ACK_SUBJECTS]),
+            "request": record_requests(port),
+            "limits": record_limits(port),
         }
     groups = [f'"{group}": {as_lines(cases)}' for group, cases in answers.items()]
     ANSWERS.write_text("{\n" + ",\n".join(groups) + "\n}\n")

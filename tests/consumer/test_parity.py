@@ -18,6 +18,15 @@ from penstock.consumer.ack_subject import account_hash, ack_filters, parse_ack_s
 from penstock.consumer.config import ConsumerCaps, ConsumerConfig
 from penstock.consumer.config_json import CreateRequest, decode_config, decode_request, encode_config, to_dict
 from penstock.consumer.pull_request import read_pull
+from penstock.consumer.requests import (
+    check_limits,
+    check_unpin,
+    decode_pause,
+    decode_reset,
+    decode_unpin,
+    reset_seq,
+    with_pause,
+)
 from penstock.consumer.rules import admit, resolve, validate
 from penstock.errors import ApiError, PullRefused, StreamNotFound
 from penstock.kernel.subject import matches
@@ -177,3 +186,48 @@ def test_an_ack_subject_is_read_as_the_reference_reads_it(case: dict[str, Any]) 
         assert ack is not None
         assert (ack.stream, ack.consumer) == ("T", "C")
         assert (case["pending"] == 0) == (ack.stream_seq == 1), "the stream sequence alone says which message it is"
+
+
+@cases("request", "payload")
+def test_requests_about_a_consumer_answer_as_the_reference(case: dict[str, Any]) -> None:
+    fields = {"durable_name": "C", "ack_policy": "explicit", **case["config"]}
+    stream = check_create(decode_stream(b'{"name": "T", "subjects": ["t.>"]}'))
+    config = admit(decode_request(json.dumps({"config": fields}).encode()).config, stream, {}).config
+    raw, expected = case["payload"].encode(), case["reply"]
+
+    def answer() -> ConsumerConfig:
+        if case["endpoint"] == "PAUSE":
+            return with_pause(config, decode_pause(raw))
+        if case["endpoint"] == "UNPIN":
+            check_unpin(decode_unpin(raw), config)
+            return config
+        starts = {"all": 1, "by_start_sequence": 2, "new": 4, "last": 3}
+        late = config.opt_start_ns is not None and config.opt_start_ns > 4_000_000_000 * 10**9
+        start = 4 if late else starts.get(config.deliver_policy, 1)
+        assert reset_seq(config, decode_reset(raw), start - 1, lambda ns: start) == expected["reset_seq"]
+        return config
+
+    if "error" in expected:
+        with pytest.raises(ApiError) as caught:
+            answer()
+        assert caught.value.to_json() == expected["error"]
+        return
+    after = to_dict(answer())
+    assert {key: after.get(key) for key in ("pause_until", "metadata")} == expected["config"]
+
+
+@pytest.mark.parametrize("case", CASES["limits"], ids=lambda case: f"{case['before']} {case['after']}")
+def test_limits_of_a_stream_change_beside_consumers_as_in_the_reference(case: dict[str, Any]) -> None:
+    def stream_with(limits: dict[str, int]) -> StreamConfig:
+        return check_create(
+            decode_stream(json.dumps({"name": "T", "subjects": ["t.>"], "consumer_limits": limits}).encode())
+        )
+
+    old, new = stream_with(case["before"]), stream_with(case["after"])
+    consumers = make_before({"before": case["consumers"]}, old, ConsumerCaps())
+    if case["error"] is None:
+        check_limits(old, new, consumers)
+    else:
+        with pytest.raises(ApiError) as caught:
+            check_limits(old, new, consumers)
+        assert caught.value.to_json() == case["error"]
