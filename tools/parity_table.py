@@ -135,7 +135,6 @@ ERR_TEXTS = [
     "too many tokens",
     "Permissions Violation for Publish with Reply of",
     "Stale Connection",
-    "Secure Connection - TLS Required",
     "invalid client protocol",
     "no responders requires headers support",
 ]

@@ -123,6 +123,14 @@ class Connection:
         """Everything up to a message whose header line has a status."""
         return self._read_until(did, lambda f: f.headers is not None and f.headers.startswith(b"NATS/1.0 "))
 
+    def read_until_subject(self, subject: str, did: str) -> list[Frame]:
+        """Everything up to a message on `subject`; that nobody listens is told at once, so it comes first."""
+        frames = self._read_until(did, lambda frame: frame.subject == subject.encode(), is_kept=False)
+        told = [self._told(frame) for frame in frames]
+        at_once = [frame for frame in told if "503" in frame.get("headers", "")]
+        self._script.note(self.name, did, at_once + [frame for frame in told if frame not in at_once])
+        return frames
+
     def expect_close(self, did: str = "read until the end") -> list[Frame]:
         return self._read_until(did, lambda _: False)
 

@@ -1,0 +1,16 @@
+"""Many publishes in one write.
+
+The cases: parity_cases/random_pipelines.py; the real server's answers: recorded/random_pipelines.json.
+"""
+
+from __future__ import annotations
+
+import pytest
+from catalog import Case, assert_as_recorded, params
+
+from harness import Servers
+
+
+@pytest.mark.parametrize("case", params("random_pipelines"))
+def test_our_answers_are_the_real_servers(case: Case, ours: Servers) -> None:
+    assert_as_recorded(case, ours)
