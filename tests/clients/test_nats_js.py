@@ -45,12 +45,14 @@ def install(node: str, npm: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several workers may come here at once
         if not (home / "complete").exists():
             (home / "package.json").write_bytes(package)
-            order = [npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--silent"]
+            order = [npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts"]
+            order += ["--loglevel=error", "--fetch-retries=1", "--fetch-retry-mintimeout=500"]
             env = {**os.environ, "PATH": os.pathsep.join([str(Path(node).parent), os.environ.get("PATH", "")])}
             try:
                 subprocess.run(order, cwd=home, env=env, check=True, capture_output=True, timeout=INSTALL_SECONDS)
             except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as e:
-                pytest.skip(f"nats.js is not tested: npm could not install it into {home}: {e}")
+                said = (e.stderr or str(e).encode()).decode(errors="replace").strip().splitlines()
+                pytest.skip(f"nats.js is not tested: npm could not install it: {' '.join(said[:2])}")
             (home / "complete").touch()
     return home
 

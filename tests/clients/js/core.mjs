@@ -31,6 +31,7 @@ await script(async (nc, note) => {
   let mine = 0;
   other.subscribe("own", { callback: () => mine++ });
   other.publish("own", "x");
+  await other.flush(); // its subscription is with the server
   nc.publish("own", "y");
   await nc.flush();
   await other.flush();
