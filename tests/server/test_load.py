@@ -276,3 +276,17 @@ def test_subscriptions_without_end_are_given_back(server: ServerProcess) -> None
             fill()
     assert memory_mb(server.pid) - before < 40
     assert probe.median_s < SLOW_S
+
+
+def test_what_many_had_subscribed_to_is_kept_of_the_last_ones_alone(server: ServerProcess) -> None:
+    """For monitoring: of ten thousand that had a thousand subscriptions each it took three gigabytes."""
+    lines = b"".join(b"SUB some.subject.%d queue%d %d\r\n" % (n, n % 7, n) for n in range(1024))
+    before = memory_mb(server.pid)
+    for _ in range(250):
+        client = socket.create_connection(("127.0.0.1", server.port))
+        client.sendall(b'CONNECT {"verbose":false}\r\n' + lines + b"PING\r\n")
+        found = b""
+        while b"PONG" not in found:
+            found = found[-10:] + client.recv(65536)
+        client.close()
+    assert memory_mb(server.pid) - before < 60

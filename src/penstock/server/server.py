@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ from penstock.server.connection import Connection
 from penstock.server.listener import Listener
 from penstock.server.log import Log
 from penstock.server.monitor import Monitor
-from penstock.server.monitor.closed import ClosedConnection
+from penstock.server.monitor.closed import ClosedConnection, ClosedConnections
 from penstock.server.options import JetStreamLimits, Options
 from penstock.server.system import System
 from penstock.version import VERSION as PENSTOCK_VERSION
@@ -60,7 +59,7 @@ class Server:
         self.accounts: dict[str, Account] = {}
         self.system: Account | None = None
         self.connections: dict[int, Connection] = {}
-        self.closed: deque[ClosedConnection] = deque(maxlen=max(options.max_closed_clients, 1))
+        self.closed = ClosedConnections(max(options.max_closed_clients, 1))
         self.total_connections = 0
         self.slow_consumers = 0
         self.stale_connections = 0

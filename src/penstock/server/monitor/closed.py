@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,8 @@ if TYPE_CHECKING:
     from penstock.server.connection import Connection
     from penstock.server.tls import PeerFacts
 
-SUBSCRIPTIONS_MAX = 1024  # kept of one connection: ten thousand closed ones stay bounded
+SUBSCRIPTIONS_MAX = 1024  # kept of one connection …
+SUBSCRIPTIONS_KEPT = 100_000  # … and of all: 30 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,25 @@ class ClosedConnection:
             account=account_name(connection),
             subscriptions=tuple(HeldSubscription.of(sub) for sub in held[:SUBSCRIPTIONS_MAX]),
         )
+
+
+class ClosedConnections(deque[ClosedConnection]):
+    """Those that went last, as many as are asked for; what they had subscribed to is kept of the last of them alone."""
+
+    def __init__(self, count_max: int) -> None:
+        super().__init__(maxlen=count_max)
+        self._with_subscriptions: deque[ClosedConnection] = deque()
+        self._kept = 0
+
+    def append(self, closed: ClosedConnection) -> None:
+        super().append(closed)
+        if closed.subscriptions:
+            self._with_subscriptions.append(closed)
+            self._kept += len(closed.subscriptions)
+            while self._kept > SUBSCRIPTIONS_KEPT:
+                oldest = self._with_subscriptions.popleft()
+                self._kept -= len(oldest.subscriptions)
+                oldest.subscriptions = ()
 
 
 def user_name(connection: Connection) -> str:
