@@ -237,3 +237,23 @@ def test_a_publish_into_a_stream_that_the_library_is_just_closing_is_answered_or
             assert time.monotonic() < until
     assert_no_trace([record.getMessage() + (record.exc_text or "") for record in caplog.records])
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_blocks_that_go_from_a_slow_disk_stop_nobody_from_being_read(tmp_path: Path) -> None:
+    """What a block's removal syncs was waited for by everyone, for most of a second."""
+    (tmp_path / "data").mkdir()
+    disk = CrashDisk(tmp_path / "data")
+    with penstock.open(tmp_path / "data", disk=disk) as db, penstock.Server(database=db) as server:
+        client = Client(server.port)
+        client.create("S", "s.>", max_msgs_per_subject=1, max_bytes=1_000_000)
+        client.request("s.first")
+        disk.sync_delay_us = 100_000
+        with Probe(server.port) as probe:
+            for n in range(500):
+                client.publish(f"s.{n % 20}", bytes(10_000), f"_INBOX.me.a{n}")
+            acks = [client.message(30) for _ in range(500)]
+        disk.sync_delay_us = 0
+        assert [json.loads(ack.payload)["seq"] for ack in acks] == list(range(2, 502))
+        assert probe.median_s < 0.05
+        assert sum(took > 0.1 for took in probe.rounds) <= 2
+        assert client.state("S")["messages"] == 21

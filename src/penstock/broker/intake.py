@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock")
 SUBMIT_BYTES = 1 << 18  # as much is worth its own sync: the disk works while the loop appends more
+SLOW_DISK_S = 0.03  # a disk that takes longer than this is not waited for in the loop
 RETRY_S = 0.001  # until the next look at a lock that another thread had
 TOO_MANY_REQUESTS = b"NATS/1.0 429 Too Many Requests\r\n\r\n"
 WARNING_S = 1.0  # between two of the same
@@ -41,6 +43,9 @@ class Intake:
         self._captures: list[int] = []
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._submitted = 0
+        self._commit_began = 0.0  # 0: none is under way
+        self._commit_s = self._tidy_s = 0.0  # how long the last ones took
+        self._tidying: asyncio.Future[None] | None = None
         self._is_retrying = False
         self._crowd: list[Callable[[], None]] = []  # to be called when there is room again
         self._last_warning = "", 0.0  # and when that was
@@ -48,6 +53,7 @@ class Intake:
         self._expiry_due: int | None = None
         self.is_closed = False
         self.was_purged = False  # told of a stream that never held a message
+        self.began_at = stream.config.first_seq  # what an update says of it changes nothing any more
         self.ingest = Ingest()
         self.ingest.intake = self
         self.ingest.count_max = count_max or self.ingest.count_max
@@ -196,6 +202,7 @@ class Intake:
         try:
             if not self._core.is_closed:
                 self._submitted = self.stream.store.submit()
+                self._commit_began = self._commit_began or self._loop.time()
         finally:
             lock.release()
 
@@ -209,6 +216,9 @@ class Intake:
             return False
         if core.log.failure() is not None and not self._roll_back():
             return True
+        if self._commit_began and store.committed_position >= self._submitted:
+            self._commit_s = self._loop.time() - self._commit_began
+            self._commit_began = 0.0
         self.ingest.has_failures = bool(store.failures)
         is_waiting = self.account.hub.settle(self.ingest, self.account.sublist)
         if self._waiters:
@@ -238,13 +248,34 @@ class Intake:
     def _tidy(self) -> None:
         """Housekeeping after a commit. Whoever has the lock just now does the same at its end."""
         lock = self.stream._lock
-        if lock.acquire(blocking=False):
-            try:
-                self._core.settle()
+        if not lock.acquire(blocking=False):
+            return
+        try:
+            self._core.settle()
+            if self.stream.store.is_untidy:
+                if max(self._commit_s, self._tidy_s) < SLOW_DISK_S:
+                    began = self._loop.time()
+                    self.stream.store.after_commit()
+                    self._tidy_s = self._loop.time() - began
+                elif self._tidying is None:
+                    self._tidying = self._loop.run_in_executor(None, self._tidy_aside)
+                    self._tidying.add_done_callback(self._tidied)
+            self._schedule_expiry()
+        finally:
+            lock.release()
+
+    def _tidy_aside(self) -> None:
+        """The same on a disk that takes its time, while the loop serves others; what comes for us is parked."""
+        with self.stream._lock:
+            if not self._core.is_closed:
+                began = time.monotonic()
                 self.stream.store.after_commit()
-                self._schedule_expiry()
-            finally:
-                lock.release()
+                self._tidy_s = time.monotonic() - began
+
+    def _tidied(self, done: asyncio.Future[None]) -> None:
+        self._tidying = None
+        if not done.cancelled() and done.exception() is not None:
+            self._warn(f"stream {self.name}: {done.exception()}")
 
     def _republish(self) -> None:
         """Publish what is safe by now once more, on its other subject."""

@@ -89,6 +89,11 @@ class Store:
         """Return when all that was appended is durable; raise, and forget it, when it cannot be."""
         self.core.commit()
 
+    @property
+    def is_untidy(self) -> bool:
+        """Whether `after_commit` has something to do."""
+        return bool(self.index.emptied)
+
     def after_commit(self) -> None:
         """Housekeeping that a commit makes possible."""
 

@@ -387,6 +387,17 @@ class FileStore(Store):
         self.core.commit()
         self.after_commit()
 
+    @property
+    def is_untidy(self) -> bool:
+        """Whether `after_commit` has something to do on the disk."""
+        return bool(
+            self.index.emptied
+            or self.retiring
+            or self.unlinking
+            or 0 <= self.retire_waits_at != self.core.synced_position
+            or self.core.sealed_count != self.sealed_seen
+        )
+
     def after_commit(self) -> None:
         """Housekeeping that a commit makes possible: dead blocks go, images of sealed blocks too, a checkpoint
         when it is due."""
