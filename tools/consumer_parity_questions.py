@@ -271,6 +271,20 @@ CREATE: list[Question] = [
     Question("direct, durable", push(direct=True)),
     Question("direct", {"direct": True, "deliver_subject": "d"}),
     Question("direct and sourcing", {"direct": True, "sourcing": True, "deliver_subject": "d"}),
+    *(
+        Question(
+            f"direct and sourcing by name, {retention}{' again' if before else ''}",
+            {"name": "S", "direct": True, "sourcing": True, "deliver_subject": "d", "ack_wait": NS, "max_deliver": 1},
+            stream={"retention": retention},
+            before=before,
+        )
+        for retention, before in (
+            ("limits", ()),
+            ("interest", ()),
+            ("workqueue", ()),
+            ("workqueue", ({"name": "S", "direct": True, "sourcing": True, "deliver_subject": "d"},)),
+        )
+    ),
     Question("sourcing, durable pull", pull(sourcing=True)),
     Question("sourcing, durable", flow(sourcing=True)),
     Question("paused", pull(pause_until="2126-01-01T00:00:00Z")),

@@ -144,6 +144,11 @@ def ask(client: Client, question: Question) -> dict[str, Any]:
     for index, _ in enumerate(question.bound):
         client._send(f"UNSUB {index + 10}\r\n".encode())
     client.api("STREAM.DELETE.T")
+    kept = answer(reply)
+    if "name" in reply:
+        kept["name"] = known_name(reply["name"], question)
+        if kept["config"].get("name") == reply["name"]:
+            kept["config"]["name"] = kept["name"]
     case = {
         "case": question.case,
         "stream": STREAM | question.stream,
@@ -153,14 +158,18 @@ def ask(client: Client, question: Question) -> dict[str, Any]:
         "server": question.server,
         "subject": question.subject,
         "request": request,
-        "reply": answer(reply) | ({"name": known_name(reply["name"], question)} if "name" in reply else {}),
+        "reply": kept,
     }
     return {key: value for key, value in case.items() if value or key == "request"}
 
 
 def known_name(name: str, question: Question) -> str:
-    """The consumer's name, or that the server made one up: it is another every time."""
-    return name if name in f"{question.subject} {question.request}" else "made up"
+    """The consumer's name, with "MADE_UP" for what the server made up of it: that is another every time."""
+    given = f"{question.subject} {question.request}"
+    if name in given:
+        return name
+    start, dash, _ = name.rpartition("-")
+    return f"{start}-MADE_UP" if dash and start in given else "MADE_UP"
 
 
 def unique(values: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -100,6 +100,13 @@ def test_without_strict_unknown_fields_are_left_out() -> None:
     assert decode(b'{"foo":[1,{"a":2}],"seq":4}', GET, strict=False) == {"seq": 4}
     with pytest.raises(InvalidJson, match="unexpected end of JSON input"):
         decode(b'{"foo":', GET, strict=False)
+    with pytest.raises(InvalidJson, match="invalid character 'x' after top-level value"):
+        decode(b'{"seq":1} x', GET, strict=False)
+
+
+def test_null_in_a_map_is_an_empty_text() -> None:
+    texts = Struct("server.Texts", {"metadata": "map[string]string"})
+    assert decode(b'{"metadata":{"a":null,"b":"c"}}', texts) == {"metadata": {"a": "", "b": "c"}}
 
 
 @pytest.mark.parametrize("raw", [b"[" * 1_000_000, b'{"a":' * 200_000, b'["a",' * 200_000])

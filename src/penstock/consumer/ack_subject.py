@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 from typing import NamedTuple
 
+from penstock.consumer.names import DIGITS
+
 ACK = "$JS.ACK"
 FLOW_CONTROL = "$JS.FC"
 NO_NUMBER = 2**64 - 1  # what the reference takes for a token that is no number: a sequence that nothing has
 NO_DOMAIN = "_"
 
-_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _HASH_SIZE = 8
 _SHORT, _LONG_MIN = 9, 11  # tokens
 
@@ -53,7 +54,7 @@ def ack_filters(stream: str, consumer: str, account: str, domain: str = "") -> t
 
 
 def format_flow_control_subject(stream: str, consumer: str, token: str) -> str:
-    """The reply subject of a flow control request; `token` is four random letters or digits."""
+    """The reply subject of a flow control request; `token` is a `names.random_token`."""
     return f"{FLOW_CONTROL}.{stream}.{consumer}.{token}"
 
 
@@ -66,16 +67,7 @@ def flow_control_filters(stream: str, consumer: str, account: str, domain: str =
 def account_hash(account: str) -> str:
     """What stands for an account in the long forms."""
     digest = hashlib.sha256(account.encode("utf-8", "surrogateescape")).digest()
-    return "".join(_DIGITS[byte % len(_DIGITS)] for byte in digest[:_HASH_SIZE])
-
-
-def short_token(number: int, size: int = 4) -> str:
-    """Letters and digits made of a random number, as flow control subjects end in them."""
-    found = []
-    for _ in range(size):
-        number, digit = divmod(number, len(_DIGITS))
-        found.append(_DIGITS[digit])
-    return "".join(found)
+    return "".join(DIGITS[byte % len(DIGITS)] for byte in digest[:_HASH_SIZE])
 
 
 def _number(token: str) -> int:

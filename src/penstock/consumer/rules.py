@@ -8,6 +8,7 @@ is `check_create` or `check_update` with the choice between them.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -24,9 +25,11 @@ from penstock.consumer.config import (
     with_metadata,
 )
 from penstock.consumer.config_json import Action, CreateRequest
+from penstock.consumer.filter_tree import FilterTree
+from penstock.consumer.names import random_name
 from penstock.duration import format_duration
 from penstock.errors import ConsumerCreateFailed, InvalidConfig, quote
-from penstock.kernel.subject import Filters, any_overlap, covers, first_overlap, is_valid_filter
+from penstock.kernel.subject import Filters, any_overlap, covers, is_valid_filter
 from penstock.stream.config import (
     DESCRIPTION_SIZE_MAX,
     METADATA_SIZE_MAX,
@@ -46,7 +49,7 @@ Consumers = Mapping[str, ConsumerConfig]
 
 
 class Admission(NamedTuple):
-    """What a request comes to: the consumer's name ("": one is to be made up), its configuration, and the old one."""
+    """What a request comes to: the consumer's name, its configuration, and the one it has now (None: it is new)."""
 
     name: str
     config: ConsumerConfig
@@ -93,18 +96,25 @@ def admit(
     action: Action = "",
     pedantic: bool = False,
     is_heard: Callable[[str], bool] = lambda subject: False,
+    make_name: Callable[[], str] = random_name,
 ) -> Admission:
     """What CREATE makes of `config` on a stream that has `consumers`; raises the ApiError that it answers with.
 
-    `is_heard` says whether somebody subscribes to a deliver subject.
+    `is_heard` says whether somebody subscribes to a deliver subject. A name that is made up for a consumer without one
+    does not show in its configuration.
     """
+    if config.direct and config.sourcing and config.name:
+        config = _for_sourcing(config, stream, make_name)
     name = config.given_name
     old = consumers.get(name) if name else None
     if old is None:
         config = validate(config, stream, caps, pedantic=pedantic)
         if action == "update":
             raise errors.ConsumerDoesNotExist
-        return Admission(name, _check_new(config, stream, caps, consumers), None)
+        config = _check_new(config, stream, caps, consumers)
+        while not name or name in consumers:
+            name = make_name()
+        return Admission(name, config, None)
     config = validate(_kept(old, config), stream, caps, pedantic=pedantic)
     if action == "create":
         config = _with_level_of(old, config)
@@ -229,6 +239,22 @@ def _check_change(
     return new
 
 
+def _for_sourcing(config: ConsumerConfig, stream: StreamConfig, make_name: Callable[[], str]) -> ConsumerConfig:
+    """A consumer that feeds another stream, by a name that is always the same: on a stream that keeps its messages for
+    consumers it becomes durable and acks by flow control; on others each one has a name of its own."""
+    if stream.retention == "limits":
+        return msgspec.structs.replace(config, name=f"{config.name}-{make_name()}")
+    return msgspec.structs.replace(
+        config,
+        direct=False,
+        durable_name=config.name,
+        ack_policy="flow_control",
+        ack_wait=0,
+        max_deliver=0,
+        inactive_threshold=0,
+    )
+
+
 def _kept(old: ConsumerConfig, new: ConsumerConfig) -> ConsumerConfig:
     """`new` with what a request does not change: the pause has its own, and who sources does not know the start."""
     new = msgspec.structs.replace(new, pause_until=old.pause_until)
@@ -339,13 +365,13 @@ def _check_filters(config: ConsumerConfig) -> None:
         raise errors.DuplicateFilters
     if "" in config.filter_subjects:
         raise errors.EmptyFilter
-    # Tens of thousands of filters fit into a request; each is compared with each only where some do overlap.
     heads = [head for head in map(_head, config.filters) if is_valid_filter(head)]
-    rivals = heads if first_overlap(Filters(heads)) is not None else []
+    tree = FilterTree(heads)
+    twins = {head for head, count in Counter(heads).items() if count > 1}
     for subject in config.filters:
         if not is_valid_filter(subject):
             raise InvalidConfig("invalid subject")
-        if sum(covers(other, subject) for other in rivals) > 1:  # by itself, and by another
+        if subject in twins or tree.covers(subject):
             raise errors.OverlappingFilters
 
 
