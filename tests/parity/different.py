@@ -16,6 +16,9 @@ DIFFERENT: dict[str, dict[str, str]] = {
     "key_value": {
         "keys of odd forms": WILD,
     },
+    "random_requests": {
+        "seed 5": "an update with `republish: {}` republishes nothing; there it becomes everything onto itself",
+    },
     "stream_create": {
         "a first sequence of 2^64 - 1": "a first sequence of 2^63 and above is refused: the next one would not fit",
     },

@@ -41,7 +41,7 @@ async def _purge(intake: Intake, subject: str, seq: int, keep: int) -> Fields:
         purged = await asyncio.to_thread(purge_in_slices, intake.stream, subject, seq, keep)
     except StoreError as error:
         raise PurgeFailed(str(error)) from error
-    intake.was_purged = True
+    intake.was_purged = intake.was_purged or not (subject or keep)
     return {"success": True, "purged": purged}
 
 

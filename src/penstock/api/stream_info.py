@@ -34,7 +34,7 @@ def info_fields(
             state,
             has_details=has_details,
             is_file=stream.config.storage == "file",
-            is_fresh=state.last_seq == 0 and not stream.config.first_seq and not intake.was_purged,
+            is_fresh=state.last_seq == 0 and not intake.began_at and not intake.was_purged,
         ),
     }
     if domain:

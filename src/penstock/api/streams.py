@@ -23,7 +23,7 @@ from penstock.errors import (
     StreamNameMismatch,
     StreamUpdateFailed,
 )
-from penstock.kernel.subject import is_valid_filter, overlap
+from penstock.kernel.subject import is_valid_filter
 from penstock.stream.config import StreamConfig, check_new, check_update, same, validate
 from penstock.stream.config_json import decode_request
 from penstock.wire.go_decode import Struct
@@ -95,11 +95,17 @@ async def update(call: Call) -> Fields:
     account = call.account
     config, pedantic = decode_request(call.payload, strict=call.strict)
     config = within_window(config, account.jetstream.window_ns_max, pedantic=pedantic)
-    await _validated(account, config, pedantic)
+    late: ReplicasNotSupported | None = None
+    try:
+        await _validated(account, config, pedantic)
+    except ReplicasNotSupported as error:
+        late = error  # said only of a stream that is there
     if config.name != call.names[0]:
         raise StreamNameMismatch
     async with account.changes:
         intake = account.stream(config.name)
+        if late is not None:
+            raise late
         old = intake.stream.config
         account.check_update(old, await asyncio.to_thread(check_update, old, config, pedantic=pedantic))
         try:
@@ -248,7 +254,16 @@ def _page(call: Call, struct: Struct) -> tuple[list[str], int]:
 
 
 def _takes(config: StreamConfig, subject: str) -> bool:
-    return is_valid_filter(subject) and any(overlap(subject, own) for own in config.subjects)
+    return any(_collide(subject.split("."), own.split(".")) for own in config.subjects)
+
+
+def _collide(one: list[str], other: list[str]) -> bool:
+    """Whether some subject could match both. What is asked for need not be a filter: its tokens are compared as they
+    are."""
+    for a, b in zip(one, other, strict=False):
+        if ">" not in (a, b) and a != b and not ("*" in (a, b) and a and b):
+            return False
+    return len(one) == len(other) or ">" in min(one, other, key=len)
 
 
 async def _locked(intake: Intake, look: Callable[[], T]) -> T:

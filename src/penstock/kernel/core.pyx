@@ -15,7 +15,7 @@ from penstock.kernel.batch cimport (
 )
 from penstock.kernel.format cimport (
     DELETE_RANGES_MAX, FLAG_ERASED, FLAG_HEADERS, KIND_DELETE, KIND_ERASE, KIND_FLOOR, KIND_MESSAGE, KIND_SKIP,
-    REASON_MAX_BYTES, REASON_MAX_MSGS, REASON_MAX_MSGS_PER_SUBJECT, RECORDS_START, RECORD_SIZE_MAX,
+    REASON_MAX_BYTES, REASON_MAX_MSGS, REASON_MAX_MSGS_PER_SUBJECT, REASON_USER, RECORDS_START, RECORD_SIZE_MAX,
 )
 from penstock.kernel.index cimport (
     SECTION_OFFSETS, SECTION_SEQS, SECTION_SIZES, SECTION_SUBJECTS, Change,
@@ -411,9 +411,9 @@ cdef class Core:
         cdef Block* block
         cdef uint32_t row
         cdef uint32_t* sizes
-        if not ((self.max_msgs > 0 and <int64_t>messages > self.max_msgs)
-                or (self.max_bytes > 0 and <int64_t>size > self.max_bytes)):
-            return 0
+        if self.discard_new or not ((self.max_msgs > 0 and <int64_t>messages > self.max_msgs)
+                                    or (self.max_bytes > 0 and <int64_t>size > self.max_bytes)):
+            return 0                       # with discard new, what is there stays: also when the limits are lowered
         at = max(index.block_of(index.first_seq), 0)
         while at < index.block_count:
             block = index.blocks[at]
@@ -567,6 +567,8 @@ cdef class Core:
         self.log.appended += taken
         self.index.last_seq = start + length - 1
         self.log.appended_seq = self.index.last_seq
+        if reason == REASON_USER and now > self.last_time:
+            self.last_time = now           # somebody published: only nobody was interested
         if self.index.messages == 0:
             self.index.first_seq = self.index.last_seq + 1
 
