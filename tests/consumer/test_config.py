@@ -55,6 +55,7 @@ def test_python_values_become_nanoseconds_and_small_letters() -> None:
         ({"max_batch": 2**63}, "max_batch: Expected `int`"),
         ({"ack_policy": "maybe"}, "ack_policy: Invalid enum value"),
         ({"pause_until": "tomorrow"}, "pause_until: "),
+        ({"filter_subjects": ["t.\ud800"]}, "filter_subjects: 'utf-8' codec can't encode"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_field(fields: dict[str, Any], why: str) -> None:

@@ -148,7 +148,8 @@ def make_config(name: str = "", **fields: Any) -> ConsumerConfig:
             continue
         try:
             values[field] = msgspec.convert(_plain(field, value), FIELD_TYPES[field])
-        except ValueError as error:  # msgspec.ValidationError is one
+            msgspec.json.encode(values[field])  # half of a surrogate pair is no text
+        except ValueError as error:  # msgspec.ValidationError and UnicodeEncodeError are
             raise ConsumerCreateFailed(f"{field}: {error}") from None
     return ConsumerConfig(**values)
 
