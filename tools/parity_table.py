@@ -159,7 +159,7 @@ HEADERS = [
 ]
 SHARED = {  # groups by what they show, where no endpoint counts it
     "the protocol's verbs in their forms": "core_protocol random_protocol",
-    "who hears a message; reserved subjects and replies": "core_delivery",
+    "who hears a message; reserved subjects and replies": "core_delivery random_delivery",
     "INFO and the limits of connections": "core_limits",
     "logging in: none, user, token, users, bcrypt, nkey, no_auth_user, connection types": "auth",
     "permissions: publish, subscribe, queues, responses, defaults": "permissions",

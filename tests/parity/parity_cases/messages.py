@@ -119,6 +119,19 @@ def get_kinds(s: Script) -> None:
     everything(c)
 
 
+@case(GROUP, "get: a subject and a payload that are not UTF-8")
+def get_not_utf8(s: Script) -> None:
+    c = s.connect()
+    c.api("STREAM.CREATE.T", stream(allow_direct=True), is_kept=False)
+    c.sub("acks", "acks")
+    c.send(b"PUB t.\xff\xfe acks 2\r\n\xff\xfe\r\n")
+    c.read(1)
+    c.send(b"PUB t.\xc3.\xa9 acks 0\r\n\r\n")
+    c.read(1)
+    everything(c)
+    c.request("$JS.API.DIRECT.GET.T", {"seq": 1})
+
+
 @case(GROUP, "get: odd subjects of the API")
 def get_odd(s: Script) -> None:
     c = filled(s)

@@ -1,0 +1,16 @@
+"""Who hears what, as chance wants it.
+
+The cases: parity_cases/random_delivery.py; the real server's answers: recorded/random_delivery.json.
+"""
+
+from __future__ import annotations
+
+import pytest
+from catalog import Case, assert_as_recorded, params
+
+from harness import Servers
+
+
+@pytest.mark.parametrize("case", params("random_delivery"))
+def test_our_answers_are_the_real_servers(case: Case, ours: Servers) -> None:
+    assert_as_recorded(case, ours)
