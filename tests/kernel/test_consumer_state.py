@@ -36,7 +36,10 @@ def v(*values: int) -> bytes:
     [
         (b"", 0, "cut short"),
         (b"PSTKCON\x01" + bytes(7), 15, "cut short"),
-        (sealed(v(0, 0, 0, 0, 0, 0), b"PSTKCON\x02"), 0, "version 1"),
+        (sealed(v(0, 0, 0, 0, 0, 0), b"PSTKCON\x03"), 0, "version 1 or 2"),
+        (sealed(v(0, 0, 1, 1, 1, 1, 2, 0, 0), b"PSTKCON\x02"), 17, "varint"),
+        (sealed(v(0, 0, 1, 1, 1, 1, 2, 0, 0, 0, 0), b"PSTKCON\x02"), 18, "bytes after"),
+        (sealed(v(0, 9, 0, 0, 0, 1, 0, 1), b"PSTKCON\x02"), 14, "does not rise"),
         (b"PSTKCON\x01" + bytes(14), 14, "checksum differs"),
         (sealed(b""), 8, "varint"),
         (sealed(v(0, 0, 0, 0, 0)), 13, "varint"),
@@ -84,6 +87,8 @@ def test_no_cut_and_no_flipped_bit_goes_unseen(kernel: ModuleType) -> None:
         ({"pending": {10: (4, 0)}}, "pending 10 is not above"),
         ({"redelivered": {10: 1}}, "redelivered 10 is not above"),
         ({"redelivered": {12: 0}}, "count of 0"),
+        ({"redelivered": {0: 1}, "deadlines": {12: 0, 14: 0}}, "redelivered 0 is not above 0"),
+        ({"deadlines": {12: 0}}, "deadlines are not those"),
     ],
 )
 def test_a_state_that_contradicts_itself_is_not_written(
@@ -110,9 +115,9 @@ def test_numbers_that_do_not_fit_are_refused(kernel: ModuleType, change: dict[st
         kernel.encode(replace(EXAMPLE, **change))  # type: ignore[arg-type]
 
 
-@given(body=st.binary(max_size=40), is_sealed=st.booleans())
-def test_any_bytes_decode_alike(body: bytes, is_sealed: bool) -> None:
-    data = sealed(body) if is_sealed else body
+@given(body=st.binary(max_size=40), magic=st.sampled_from((b"", b"PSTKCON\x01", b"PSTKCON\x02")))
+def test_any_bytes_decode_alike(body: bytes, magic: bytes) -> None:
+    data = sealed(body, magic) if magic else body
     try:
         expected = reference.decode(data)
     except reference.CorruptConsumerState as error:
@@ -133,6 +138,17 @@ def test_the_example_of_the_page(kernel: ModuleType) -> None:
     assert astuple(kernel.decode(memoryview(data))) == astuple(EXAMPLE)
 
 
+@both_halves
+def test_the_example_with_deadlines(kernel: ModuleType) -> None:
+    state = replace(EXAMPLE, redelivered={2: 3, 12: 1}, deadlines={12: 1500, 14: 1503})
+    data = kernel.encode(state)
+    assert (
+        data.hex(" ")
+        == "50 53 54 4b 43 4f 4e 02 03 0a 02 04 02 02 02 d0 0f 02 02 06 02 02 03 0a 01 e8 07 00 c2 01 bb 3b e5 31 26 7e"
+    )
+    assert astuple(kernel.decode(data)) == astuple(state)
+
+
 def test_a_pending_message_costs_a_few_bytes() -> None:
     pending = {1000 + n: (500 + n, 1_700_000_000_000_000_000 + n * 20_000) for n in range(10_000)}
     data = compiled.encode(compiled.ConsumerState(10_500, 11_000, 499, 999, pending, {}))
@@ -149,13 +165,18 @@ def states(draw: st.DrawFn) -> reference.ConsumerState:
     low = min(floor_stream + 1, MAX)
     keys = st.integers(low, min(low + 9, MAX)) | st.integers(low, MAX)
     size = 8 if floor_stream < MAX else 0
+    pending = draw(st.dictionaries(keys, st.tuples(SEQS, TIMES), max_size=size))
+    has_deadlines = draw(st.booleans())
+    if has_deadlines:
+        keys, size = st.integers(1, 10) | st.integers(1, MAX), 8
     return reference.ConsumerState(
         draw(st.integers(floor_consumer, MAX)),
         draw(st.integers(floor_stream, MAX)),
         floor_consumer,
         floor_stream,
-        draw(st.dictionaries(keys, st.tuples(SEQS, TIMES), max_size=size)),
+        pending,
         draw(st.dictionaries(keys, st.integers(1, MAX), max_size=size)),
+        {seq: draw(TIMES) for seq in pending} if has_deadlines else None,
     )
 
 

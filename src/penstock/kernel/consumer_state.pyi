@@ -5,6 +5,7 @@ from typing_extensions import Buffer
 from penstock.errors import StoreError
 
 MAGIC: bytes
+MAGIC_2: bytes
 
 class CorruptConsumerState(StoreError, ValueError):
     offset: int
@@ -19,6 +20,7 @@ class ConsumerState:
     ack_floor_stream_seq: int = 0
     pending: dict[int, tuple[int, int]] = field(default_factory=dict)
     redelivered: dict[int, int] = field(default_factory=dict)
+    deadlines: dict[int, int] | None = None
 
 def encode(state: ConsumerState) -> bytes: ...
 def decode(buffer: Buffer) -> ConsumerState: ...

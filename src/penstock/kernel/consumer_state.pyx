@@ -16,6 +16,7 @@ from penstock.kernel.varint cimport read_varint, unzigzag, write_varint, zigzag
 from penstock.kernel.xxh64 cimport xxh64
 
 MAGIC = b"PSTKCON\x01"
+MAGIC_2 = b"PSTKCON\x02"                     # with deadlines
 
 cdef enum:
     MAGIC_SIZE = 8
@@ -43,55 +44,83 @@ class ConsumerState:
     ack_floor_stream_seq: int = 0
     pending: dict[int, tuple[int, int]] = field(default_factory=dict)
     redelivered: dict[int, int] = field(default_factory=dict)
+    deadlines: dict[int, int] | None = None    # of all that are pending, or not known
 
 
 def encode(state) -> bytes:
-    """The bytes of `state`; ValueError where it contradicts itself."""
-    cdef uint64_t floor_consumer = state.ack_floor_consumer_seq, floor_stream = state.ack_floor_stream_seq
-    cdef uint64_t delivered_consumer = state.delivered_consumer_seq, delivered_stream = state.delivered_stream_seq
-    cdef dict pending = state.pending, redelivered = state.redelivered
-    cdef uint64_t before, stream_seq, consumer_seq, consumer_before, times
-    cdef int64_t time_ns, time_before = 0
-    cdef uint64_t checksum
+    """The bytes of `state`, version 2 where it has deadlines; ValueError where it contradicts itself."""
+    cdef StateHead head
+    cdef dict pending = state.pending, redelivered = state.redelivered, deadlines = state.deadlines
+    cdef PendingItem* waiting
+    cdef RedeliveredItem* again
     cdef Py_ssize_t at
+    if deadlines is not None and deadlines.keys() != pending.keys():
+        raise ValueError("the deadlines are not those of the pending messages")
+    head.floor_consumer = state.ack_floor_consumer_seq
+    head.floor_stream = state.ack_floor_stream_seq
+    head.delivered_consumer = state.delivered_consumer_seq
+    head.delivered_stream = state.delivered_stream_seq
+    waiting = <PendingItem*>malloc((len(pending) + 1) * sizeof(PendingItem))
+    again = <RedeliveredItem*>malloc((len(redelivered) + 1) * sizeof(RedeliveredItem))
+    try:
+        if waiting == NULL or again == NULL:
+            raise MemoryError
+        for at, key in enumerate(sorted(pending)):
+            waiting[at].stream_seq = key
+            waiting[at].consumer_seq, waiting[at].time_ns = pending[key]
+            waiting[at].deadline_ns = deadlines[key] if deadlines is not None else 0
+        for at, key in enumerate(sorted(redelivered)):
+            again[at].stream_seq = key
+            again[at].count = redelivered[key]
+        return encode_items(head, waiting, len(pending), again, len(redelivered), deadlines is not None)
+    finally:
+        free(waiting)
+        free(again)
+
+
+cdef bytes encode_items(StateHead head, const PendingItem* pending, Py_ssize_t pending_count,
+                        const RedeliveredItem* redelivered, Py_ssize_t redelivered_count, bint has_deadlines):
+    cdef uint64_t before = head.floor_stream, consumer_before = head.floor_consumer, time_before = 0, wait_before = 0
+    cdef uint64_t wait, checksum
+    cdef Py_ssize_t at, index
     cdef uint8_t* out
-    if delivered_consumer < floor_consumer or delivered_stream < floor_stream:
+    if head.delivered_consumer < head.floor_consumer or head.delivered_stream < head.floor_stream:
         raise ValueError("the ack floor is above what was delivered")
-    out = <uint8_t*>malloc(MAGIC_SIZE + 60 + 30 * len(pending) + 20 * len(redelivered) + CHECKSUM_SIZE)
+    out = <uint8_t*>malloc(MAGIC_SIZE + 60 + 40 * pending_count + 20 * redelivered_count + CHECKSUM_SIZE)
     if out == NULL:
         raise MemoryError
     try:
-        memcpy(out, <const uint8_t*><bytes>MAGIC, MAGIC_SIZE)
-        at = write_varint(out, MAGIC_SIZE, floor_consumer)
-        at = write_varint(out, at, floor_stream)
-        at = write_varint(out, at, delivered_consumer - floor_consumer)
-        at = write_varint(out, at, delivered_stream - floor_stream)
-        at = write_varint(out, at, len(pending))
-        before = floor_stream
-        consumer_before = floor_consumer
-        for key in sorted(pending):
-            stream_seq = key
-            consumer_seq, time_ns = pending[key]
-            if stream_seq <= before:
-                raise ValueError(f"pending {key} is not above the ack floor {floor_stream}")
-            at = write_varint(out, at, stream_seq - before)
-            at = write_varint(out, at, zigzag(<int64_t>(consumer_seq - consumer_before)))
-            at = write_varint(out, at, zigzag(<int64_t>(<uint64_t>time_ns - <uint64_t>time_before)))
-            before = stream_seq
-            consumer_before = consumer_seq
-            time_before = time_ns
-        at = write_varint(out, at, len(redelivered))
-        before = floor_stream
-        for key in sorted(redelivered):
-            stream_seq = key
-            times = redelivered[key]
-            if stream_seq <= before:
-                raise ValueError(f"redelivered {key} is not above the ack floor {floor_stream}")
-            if times == 0:
-                raise ValueError(f"redelivered {key} has a count of 0")
-            at = write_varint(out, at, stream_seq - before)
-            at = write_varint(out, at, times)
-            before = stream_seq
+        memcpy(out, <const uint8_t*><bytes>(MAGIC_2 if has_deadlines else MAGIC), MAGIC_SIZE)
+        at = write_varint(out, MAGIC_SIZE, head.floor_consumer)
+        at = write_varint(out, at, head.floor_stream)
+        at = write_varint(out, at, head.delivered_consumer - head.floor_consumer)
+        at = write_varint(out, at, head.delivered_stream - head.floor_stream)
+        at = write_varint(out, at, pending_count)
+        for index in range(pending_count):
+            if pending[index].stream_seq <= before:
+                raise ValueError(f"pending {pending[index].stream_seq} is not above the ack floor {head.floor_stream}")
+            at = write_varint(out, at, pending[index].stream_seq - before)
+            at = write_varint(out, at, zigzag(<int64_t>(pending[index].consumer_seq - consumer_before)))
+            at = write_varint(out, at, zigzag(<int64_t>(<uint64_t>pending[index].time_ns - time_before)))
+            before = pending[index].stream_seq
+            consumer_before = pending[index].consumer_seq
+            time_before = <uint64_t>pending[index].time_ns
+        at = write_varint(out, at, redelivered_count)
+        before = 0 if has_deadlines else head.floor_stream
+        for index in range(redelivered_count):
+            if redelivered[index].stream_seq <= before:
+                raise ValueError(f"redelivered {redelivered[index].stream_seq} is not above "
+                                 + ("0" if has_deadlines else f"the ack floor {head.floor_stream}"))
+            if redelivered[index].count == 0:
+                raise ValueError(f"redelivered {redelivered[index].stream_seq} has a count of 0")
+            at = write_varint(out, at, redelivered[index].stream_seq - before)
+            at = write_varint(out, at, redelivered[index].count)
+            before = redelivered[index].stream_seq
+        if has_deadlines:
+            for index in range(pending_count):
+                wait = <uint64_t>pending[index].deadline_ns - <uint64_t>pending[index].time_ns
+                at = write_varint(out, at, zigzag(<int64_t>(wait - wait_before)))
+                wait_before = wait
         checksum = xxh64(out, at, 0)
         memcpy(out + at, &checksum, CHECKSUM_SIZE)
         return PyBytes_FromStringAndSize(<const char*>out, at + CHECKSUM_SIZE)
@@ -138,14 +167,17 @@ def decode(const uint8_t[::1] buffer not None):
     cdef Reader reader = Reader()
     cdef uint64_t checksum, floor_consumer, floor_stream, delivered_consumer, delivered_stream
     cdef uint64_t stream_seq, consumer_seq, time_ns = 0, times
-    cdef dict pending = {}, redelivered = {}
+    cdef dict pending = {}, redelivered = {}, deadlines = None
+    cdef uint64_t wait = 0
+    cdef bint has_deadlines
     if size < MAGIC_SIZE + CHECKSUM_SIZE:
         raise CorruptConsumerState(size, "cut short")
     reader.data = &buffer[0]
     reader.at = MAGIC_SIZE
     reader.stop = size - CHECKSUM_SIZE
-    if memcmp(reader.data, <const uint8_t*><bytes>MAGIC, MAGIC_SIZE) != 0:
-        raise CorruptConsumerState(0, "not a consumer state of version 1")
+    has_deadlines = memcmp(reader.data, <const uint8_t*><bytes>MAGIC_2, MAGIC_SIZE) == 0
+    if not has_deadlines and memcmp(reader.data, <const uint8_t*><bytes>MAGIC, MAGIC_SIZE) != 0:
+        raise CorruptConsumerState(0, "not a consumer state of version 1 or 2")
     memcpy(&checksum, reader.data + reader.stop, CHECKSUM_SIZE)
     if checksum != xxh64(reader.data, reader.stop, 0):
         raise CorruptConsumerState(reader.stop, "checksum differs")
@@ -160,7 +192,7 @@ def decode(const uint8_t[::1] buffer not None):
         consumer_seq += <uint64_t>unzigzag(reader.next())
         time_ns += <uint64_t>unzigzag(reader.next())
         pending[stream_seq] = (consumer_seq, <int64_t>time_ns)
-    stream_seq = floor_stream
+    stream_seq = 0 if has_deadlines else floor_stream
     for _ in range(reader.next_count(2)):
         stream_seq = reader.next_above(stream_seq, 1)
         start = reader.at
@@ -168,8 +200,13 @@ def decode(const uint8_t[::1] buffer not None):
         if times == 0:
             raise CorruptConsumerState(start, "a count of 0")
         redelivered[stream_seq] = times
+    if has_deadlines:
+        deadlines = {}
+        for key, (_, time) in pending.items():
+            wait += <uint64_t>unzigzag(reader.next())
+            deadlines[key] = <int64_t>(<uint64_t><int64_t>time + wait)
     if reader.at != reader.stop:
         raise CorruptConsumerState(reader.at, "bytes after the last item")
     return ConsumerState(
-        delivered_consumer, delivered_stream, floor_consumer, floor_stream, pending, redelivered
+        delivered_consumer, delivered_stream, floor_consumer, floor_stream, pending, redelivered, deadlines
     )

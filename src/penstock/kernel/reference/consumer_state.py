@@ -9,6 +9,7 @@ from penstock.kernel.reference.varint import read_varint, unzigzag, write_varint
 from penstock.kernel.reference.xxh64 import xxh64_of
 
 MAGIC = b"PSTKCON\x01"
+MAGIC_2 = b"PSTKCON\x02"  # with deadlines
 SEQ_MAX = 2**64 - 1
 
 
@@ -31,6 +32,7 @@ class ConsumerState:
     ack_floor_stream_seq: int = 0
     pending: dict[int, tuple[int, int]] = field(default_factory=dict)
     redelivered: dict[int, int] = field(default_factory=dict)
+    deadlines: dict[int, int] | None = None  # of all that are pending, or not known
 
 
 def _signed(value: int) -> int:
@@ -40,18 +42,22 @@ def _signed(value: int) -> int:
 
 
 def encode(state: ConsumerState) -> bytes:
-    """The bytes of `state`; ValueError where it contradicts itself."""
+    """The bytes of `state`, version 2 where it has deadlines; ValueError where it contradicts itself."""
     floor_consumer, floor_stream = state.ack_floor_consumer_seq, state.ack_floor_stream_seq
     numbers = [state.delivered_consumer_seq, state.delivered_stream_seq, floor_consumer, floor_stream]
     numbers += [*state.pending, *(seq for seq, _ in state.pending.values())]
     numbers += [*state.redelivered, *state.redelivered.values()]
     if not all(0 <= number <= SEQ_MAX for number in numbers):
         raise OverflowError("a sequence or count does not fit into 64 bits")
-    if not all(-(2**63) <= time_ns < 2**63 for _, time_ns in state.pending.values()):
+    deadlines = state.deadlines
+    times = [time_ns for _, time_ns in state.pending.values()] + list((deadlines or {}).values())
+    if deadlines is not None and deadlines.keys() != state.pending.keys():
+        raise ValueError("the deadlines are not those of the pending messages")
+    if not all(-(2**63) <= time_ns < 2**63 for time_ns in times):
         raise OverflowError("a time does not fit into 64 bits")
     if state.delivered_consumer_seq < floor_consumer or state.delivered_stream_seq < floor_stream:
         raise ValueError("the ack floor is above what was delivered")
-    out = MAGIC + write_varint(floor_consumer) + write_varint(floor_stream)
+    out = (MAGIC if deadlines is None else MAGIC_2) + write_varint(floor_consumer) + write_varint(floor_stream)
     out += write_varint(state.delivered_consumer_seq - floor_consumer)
     out += write_varint(state.delivered_stream_seq - floor_stream)
     out += write_varint(len(state.pending))
@@ -64,14 +70,20 @@ def encode(state: ConsumerState) -> bytes:
         out += write_varint(zigzag(_signed(time_ns - time_before)))
         before, consumer_before, time_before = seq, consumer_seq, time_ns
     out += write_varint(len(state.redelivered))
-    before = floor_stream
+    before = floor_stream if deadlines is None else 0
     for seq, count in sorted(state.redelivered.items()):
         if seq <= before:
-            raise ValueError(f"redelivered {seq} is not above the ack floor {floor_stream}")
+            floor = f"the ack floor {floor_stream}" if deadlines is None else "0"
+            raise ValueError(f"redelivered {seq} is not above {floor}")
         if count == 0:
             raise ValueError(f"redelivered {seq} has a count of 0")
         out += write_varint(seq - before) + write_varint(count)
         before = seq
+    wait_before = 0
+    for seq, (_, time_ns) in sorted(state.pending.items() if deadlines is not None else ()):
+        wait = (deadlines or {})[seq] - time_ns
+        out += write_varint(zigzag(_signed(wait - wait_before)))
+        wait_before = wait
     return out + xxh64_of(out).to_bytes(8, "little")
 
 
@@ -109,8 +121,9 @@ def decode(buffer: bytes) -> ConsumerState:
     if len(data) < 16:
         raise CorruptConsumerState(len(data), "cut short")
     reader = _Reader(data)
-    if data[:8] != MAGIC:
-        raise CorruptConsumerState(0, "not a consumer state of version 1")
+    if data[:8] not in (MAGIC, MAGIC_2):
+        raise CorruptConsumerState(0, "not a consumer state of version 1 or 2")
+    has_deadlines = data[:8] == MAGIC_2
     if int.from_bytes(data[reader.stop :], "little") != xxh64_of(data[: reader.stop]):
         raise CorruptConsumerState(reader.stop, "checksum differs")
     state = ConsumerState(ack_floor_consumer_seq=reader.next(), ack_floor_stream_seq=reader.next())
@@ -122,13 +135,18 @@ def decode(buffer: bytes) -> ConsumerState:
         consumer_seq = (consumer_seq + unzigzag(reader.next())) % 2**64
         time_ns = _signed(time_ns + unzigzag(reader.next()))
         state.pending[seq] = (consumer_seq, time_ns)
-    seq = state.ack_floor_stream_seq
+    seq = 0 if has_deadlines else state.ack_floor_stream_seq
     for _ in range(reader.next_count(2)):
         seq = reader.next_above(seq, 1)
         start, count = reader.at, reader.next()
         if count == 0:
             raise CorruptConsumerState(start, "a count of 0")
         state.redelivered[seq] = count
+    if has_deadlines:
+        wait, state.deadlines = 0, {}
+        for seq, (_, time_ns) in state.pending.items():
+            wait += unzigzag(reader.next())
+            state.deadlines[seq] = _signed(time_ns + wait)
     if reader.at != reader.stop:
         raise CorruptConsumerState(reader.at, "bytes after the last item")
     return state
