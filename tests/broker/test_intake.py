@@ -257,3 +257,25 @@ def test_blocks_that_go_from_a_slow_disk_stop_nobody_from_being_read(tmp_path: P
         assert probe.median_s < 0.05
         assert sum(took > 0.1 for took in probe.rounds) <= 2
         assert client.state("S")["messages"] == 21
+
+
+def test_a_stream_that_fails_to_take_a_batch_does_not_keep_others_from_theirs(tmp_path: Path) -> None:
+    """The others' messages stayed behind, as pointers into a buffer that the next read filled."""
+    with penstock.open(tmp_path / "data") as db, penstock.Server(database=db) as server:
+        client = Client(server.port)
+        client.create("A", "a")
+        client.create("B", "b")
+
+        def fail(*_: object) -> bytes:
+            raise RuntimeError("a mistake of ours")
+
+        account = server.server.accounts["$G"].jetstream
+        assert account is not None
+        account.streams["A"].ingest.guard = fail
+        part = client.pub("a", bytes(9000), "_INBOX.me.a") + client.pub("b", bytes(9000), "_INBOX.me.b")
+        client.send(part)
+        assert client.message().subject == b"_INBOX.me.b"
+        account.streams["A"].ingest.guard = None
+        client.send(part)
+        assert sorted(client.message().subject for _ in range(2)) == [b"_INBOX.me.a", b"_INBOX.me.b"]
+        assert (client.state("A")["messages"], client.state("B")["messages"]) == (1, 2)

@@ -184,8 +184,11 @@ cdef class Hub:
             touched = self.touched
             self.touched = []
             for ingest in touched:
-                ingest.take()
-                ingest.intake.touched()
+                try:
+                    ingest.take()
+                    ingest.intake.touched()
+                except Exception:          # noqa: the other streams' batches point into the same read
+                    log.exception("stream %s: a batch was not taken", ingest.intake.name)
             calls = self.calls
             self.calls = []
             for service, client, subject, reply, headers, payload in calls:
