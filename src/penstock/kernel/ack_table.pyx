@@ -12,7 +12,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
 
-from penstock.kernel.consumer_state cimport PendingItem, RedeliveredItem, StateHead, encode_items
+from penstock.kernel.consumer_state cimport PendingItem, RedeliveredItem, StateHead, StateItems, decode_items, encode_items
 from penstock.kernel.room cimport room_reserve
 from penstock.kernel.varint cimport read_varint, unzigzag, write_varint, zigzag
 
@@ -201,30 +201,38 @@ cdef class AckTable:
         return True
 
     cdef bint rebuild(self, Py_ssize_t room) noexcept nogil:
-        """Move what is not dead into a ring of `room`; False, and nothing changed, without memory."""
-        cdef AckEntry* entries = <AckEntry*>malloc(max(room, <Py_ssize_t>1) * sizeof(AckEntry))
+        """Move what is not dead into a ring of `room`, which holds it; False, and nothing changed, without memory."""
+        cdef bint is_wrapped = self.start + self.used > self.room
+        cdef AckEntry* entries = self.entries
         cdef AckEntry* entry
         cdef Py_ssize_t index, kept = 0, low = 0, lane = 0
-        if entries == NULL:
-            return False
+        if is_wrapped:
+            entries = <AckEntry*>malloc(room * sizeof(AckEntry))
+            if entries == NULL:
+                return False
         for index in range(self.used):
             entry = self.at(index)
             if entry.place == DEAD:
                 continue
-            entries[kept] = entry[0]
+            entries[kept] = entry[0]       # in place too: never behind what is still to be read
             if entry.place < DEAD:
                 self.heap[entry.place] = <uint32_t>kept
             kept += 1
             low += index < self.low
             lane += index < self.lane
-        free(self.entries)
-        self.entries = entries
-        self.room = room
         self.start = 0
         self.used = kept
         self.dead = 0
         self.low = low
         self.lane = lane
+        if is_wrapped:
+            free(self.entries)
+        elif room != self.room:
+            entries = <AckEntry*>realloc(self.entries, room * sizeof(AckEntry))
+            if entries == NULL:
+                return False               # as it was, but without dead entries
+        self.entries = entries
+        self.room = room
         return True
 
     cdef void bury(self, Py_ssize_t index) noexcept nogil:
@@ -977,40 +985,49 @@ cdef class AckTable:
             free(again)
 
     @staticmethod
-    def decode(buffer, policy: int = ACK_EXPLICIT) -> AckTable:
+    def decode(const uint8_t[::1] buffer not None, policy: int = ACK_EXPLICIT) -> AckTable:
         cdef AckTable out = AckTable(policy)
+        cdef StateItems state = decode_items(buffer)
+        cdef PendingItem* pending = state.pending
+        cdef PendingItem* pending_stop = pending + state.pending_count
+        cdef RedeliveredItem* again = state.redelivered
+        cdef RedeliveredItem* again_stop = again + state.redelivered_count
         cdef AckEntry entry
-        cdef uint64_t before
-        state = consumer_state.decode(buffer)
-        cdef dict pending = state.pending, counts = state.redelivered, deadlines = state.deadlines
-        if policy == ACK_NONE and (pending or counts):
+        cdef uint64_t before = state.head.floor_consumer if policy == ACK_EXPLICIT else 0, count
+        if policy == ACK_NONE and (pending != pending_stop or again != again_stop):
             raise ValueError("consumer state: pending messages, where the ack policy is none")
-        out.delivered_consumer_seq = state.delivered_consumer_seq
-        out.delivered_stream_seq = state.delivered_stream_seq
-        out.ack_floor_consumer_seq = state.ack_floor_consumer_seq
-        out.ack_floor_stream_seq = state.ack_floor_stream_seq
-        before = out.ack_floor_consumer_seq if policy == ACK_EXPLICIT else 0
-        for seq in sorted(pending.keys() | counts.keys()):
-            count = counts.get(seq, 0)
-            if seq > state.delivered_stream_seq:
-                raise ValueError(f"consumer state: message {seq} is above what was delivered")
-            if count > 0xfffffffe:
-                raise ValueError(f"consumer state: message {seq} was delivered too often: {count}")
-            entry.seq = seq
-            if seq in pending:
-                entry.dseq, entry.last_ns = pending[seq]
-                if not before < entry.dseq <= out.delivered_consumer_seq:
-                    raise ValueError(f"consumer state: message {seq} has the consumer sequence {entry.dseq}")
-                before = entry.dseq
-                entry.deadline_ns = deadlines[seq] if deadlines is not None else entry.last_ns
-                entry.deliveries = count + 1
-                entry.place = TAKEN
-            else:
-                entry.dseq = 0
-                entry.last_ns = 0
-                entry.deadline_ns = 0
-                entry.deliveries = count
+        out.delivered_consumer_seq = state.head.delivered_consumer
+        out.delivered_stream_seq = state.head.delivered_stream
+        out.ack_floor_consumer_seq = state.head.floor_consumer
+        out.ack_floor_stream_seq = state.head.floor_stream
+        while pending != pending_stop or again != again_stop:
+            if pending == pending_stop or (again != again_stop and again.stream_seq < pending.stream_seq):
+                entry.seq = again.stream_seq
                 entry.place = GIVEN_UP
+            else:
+                entry.seq = pending.stream_seq
+                entry.place = TAKEN
+            count = 0
+            if again != again_stop and again.stream_seq == entry.seq:
+                count = again.count
+                again += 1
+            if entry.seq > out.delivered_stream_seq:
+                raise ValueError(f"consumer state: message {entry.seq} is above what was delivered")
+            if count >= <uint64_t>0xffffffff:
+                raise ValueError(f"consumer state: message {entry.seq} was delivered too often: {count}")
+            entry.dseq = 0
+            entry.last_ns = 0
+            entry.deadline_ns = 0
+            entry.deliveries = <uint32_t>count
+            if entry.place == TAKEN:
+                entry.dseq = pending.consumer_seq
+                if entry.dseq <= before or entry.dseq > out.delivered_consumer_seq:
+                    raise ValueError(f"consumer state: message {entry.seq} has the consumer sequence {entry.dseq}")
+                before = entry.dseq
+                entry.last_ns = pending.time_ns
+                entry.deadline_ns = pending.deadline_ns if state.has_deadlines else pending.time_ns
+                entry.deliveries += 1
+                pending += 1
             if out.load(&entry) < 0:
                 raise MemoryError
         return out

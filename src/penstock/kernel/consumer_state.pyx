@@ -161,52 +161,85 @@ cdef class Reader:
         return <Py_ssize_t>count
 
 
-def decode(const uint8_t[::1] buffer not None):
-    """The state that `encode` wrote; CorruptConsumerState for any other bytes."""
-    cdef Py_ssize_t size = buffer.shape[0], start
+cdef class StateItems:
+    """A decoded state, its lists by rising sequence."""
+
+    def __dealloc__(self):
+        free(self.pending)
+        free(self.redelivered)
+
+
+cdef StateItems decode_items(const uint8_t[::1] buffer):
+    """The state that `encode_items` wrote; CorruptConsumerState for any other bytes."""
+    cdef Py_ssize_t size = buffer.shape[0], start, index, count
     cdef Reader reader = Reader()
-    cdef uint64_t checksum, floor_consumer, floor_stream, delivered_consumer, delivered_stream
-    cdef uint64_t stream_seq, consumer_seq, time_ns = 0, times
-    cdef dict pending = {}, redelivered = {}, deadlines = None
-    cdef uint64_t wait = 0
-    cdef bint has_deadlines
+    cdef StateItems out = StateItems()
+    cdef uint64_t checksum, stream_seq, consumer_seq, time_ns = 0, wait = 0
     if size < MAGIC_SIZE + CHECKSUM_SIZE:
         raise CorruptConsumerState(size, "cut short")
     reader.data = &buffer[0]
     reader.at = MAGIC_SIZE
     reader.stop = size - CHECKSUM_SIZE
-    has_deadlines = memcmp(reader.data, <const uint8_t*><bytes>MAGIC_2, MAGIC_SIZE) == 0
-    if not has_deadlines and memcmp(reader.data, <const uint8_t*><bytes>MAGIC, MAGIC_SIZE) != 0:
+    out.has_deadlines = memcmp(reader.data, <const uint8_t*><bytes>MAGIC_2, MAGIC_SIZE) == 0
+    if not out.has_deadlines and memcmp(reader.data, <const uint8_t*><bytes>MAGIC, MAGIC_SIZE) != 0:
         raise CorruptConsumerState(0, "not a consumer state of version 1 or 2")
     memcpy(&checksum, reader.data + reader.stop, CHECKSUM_SIZE)
     if checksum != xxh64(reader.data, reader.stop, 0):
         raise CorruptConsumerState(reader.stop, "checksum differs")
-    floor_consumer = reader.next()
-    floor_stream = reader.next()
-    delivered_consumer = reader.next_above(floor_consumer, 0)
-    delivered_stream = reader.next_above(floor_stream, 0)
-    stream_seq = floor_stream
-    consumer_seq = floor_consumer
-    for _ in range(reader.next_count(3)):
+    out.head.floor_consumer = reader.next()
+    out.head.floor_stream = reader.next()
+    out.head.delivered_consumer = reader.next_above(out.head.floor_consumer, 0)
+    out.head.delivered_stream = reader.next_above(out.head.floor_stream, 0)
+    count = reader.next_count(3)
+    out.pending = <PendingItem*>malloc((count + 1) * sizeof(PendingItem))
+    if out.pending == NULL:
+        raise MemoryError
+    stream_seq = out.head.floor_stream
+    consumer_seq = out.head.floor_consumer
+    for index in range(count):
         stream_seq = reader.next_above(stream_seq, 1)
         consumer_seq += <uint64_t>unzigzag(reader.next())
         time_ns += <uint64_t>unzigzag(reader.next())
-        pending[stream_seq] = (consumer_seq, <int64_t>time_ns)
-    stream_seq = 0 if has_deadlines else floor_stream
-    for _ in range(reader.next_count(2)):
+        out.pending[index].stream_seq = stream_seq
+        out.pending[index].consumer_seq = consumer_seq
+        out.pending[index].time_ns = <int64_t>time_ns
+        out.pending[index].deadline_ns = 0
+    out.pending_count = count
+    count = reader.next_count(2)
+    out.redelivered = <RedeliveredItem*>malloc((count + 1) * sizeof(RedeliveredItem))
+    if out.redelivered == NULL:
+        raise MemoryError
+    stream_seq = 0 if out.has_deadlines else out.head.floor_stream
+    for index in range(count):
         stream_seq = reader.next_above(stream_seq, 1)
         start = reader.at
-        times = reader.next()
-        if times == 0:
+        out.redelivered[index].stream_seq = stream_seq
+        out.redelivered[index].count = reader.next()
+        if out.redelivered[index].count == 0:
             raise CorruptConsumerState(start, "a count of 0")
-        redelivered[stream_seq] = times
-    if has_deadlines:
-        deadlines = {}
-        for key, (_, time) in pending.items():
+    out.redelivered_count = count
+    if out.has_deadlines:
+        for index in range(out.pending_count):
             wait += <uint64_t>unzigzag(reader.next())
-            deadlines[key] = <int64_t>(<uint64_t><int64_t>time + wait)
+            out.pending[index].deadline_ns = <int64_t>(<uint64_t>out.pending[index].time_ns + wait)
     if reader.at != reader.stop:
         raise CorruptConsumerState(reader.at, "bytes after the last item")
+    return out
+
+
+def decode(const uint8_t[::1] buffer not None):
+    """The state that `encode` wrote; CorruptConsumerState for any other bytes."""
+    cdef StateItems items = decode_items(buffer)
+    cdef PendingItem* pending = items.pending
+    cdef RedeliveredItem* again = items.redelivered
+    cdef Py_ssize_t at
     return ConsumerState(
-        delivered_consumer, delivered_stream, floor_consumer, floor_stream, pending, redelivered, deadlines
+        items.head.delivered_consumer,
+        items.head.delivered_stream,
+        items.head.floor_consumer,
+        items.head.floor_stream,
+        {pending[at].stream_seq: (pending[at].consumer_seq, pending[at].time_ns) for at in range(items.pending_count)},
+        {again[at].stream_seq: again[at].count for at in range(items.redelivered_count)},
+        {pending[at].stream_seq: pending[at].deadline_ns for at in range(items.pending_count)}
+        if items.has_deadlines else None,
     )
