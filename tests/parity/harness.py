@@ -162,6 +162,11 @@ class ServerProcess:
             self._process.stderr.close()
         self._process = None
 
+    def begin_stop(self) -> None:
+        """Ask it to stop, without waiting for it."""
+        if self._process is not None:
+            self._process.terminate()
+
     def stop(self) -> None:
         """Ask it to stop, insist after ten seconds, and remove its directory."""
         self._end()
@@ -196,6 +201,8 @@ class Servers:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
+        for server in self._running.values():
+            server.begin_stop()
         self._stack.close()
 
     def shared(self, config: str) -> ServerProcess:
