@@ -445,6 +445,31 @@ def test_runs_are_a_few_bytes_and_random_acks_three_each() -> None:
     assert len(table.changes()) <= 3000
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_big_table_that_grows_wraps_and_shrinks_is_still_its_twin(seed: int) -> None:
+    rng = random.Random(seed)
+    table, twin = compiled.AckTable(), reference.AckTable()
+    both: tuple[Table, ...] = (table, twin)
+    for target in (3000, 100, 2500, 2300, 4000, 1500, 1700, 0, 1100, 1000, 3000, 10):
+        while twin.pending_count != target:
+            now_ns = rng.randrange(1000)
+            if twin.pending_count < target:
+                seq = twin.delivered_stream_seq + rng.choice((1, 1, 1, 9))
+                assert len({each.deliver(seq, now_ns, now_ns + 5) for each in both}) == 1
+            pending = list(twin.state().pending) if rng.random() < 0.05 else []
+            for seq in rng.sample(pending, min(len(pending), 20)):
+                assert len({each.set_deadline(seq, now_ns + 50) for each in both}) == 1
+            for seq in rng.sample(pending, min(len(pending), 20)) + pending[: rng.choice((0, 30))]:
+                if twin.pending_count > target or rng.random() < 0.3:
+                    assert len({each.ack(seq) for each in both}) == 1
+                    if twin.pending_count == target:
+                        break
+        assert table.encode() == twin.encode()
+        assert table.due(300, 500) == twin.due(300, 500)
+        assert table.memory() < 48 * max(target, 1024) + 48 * target + 1024
+    assert marks(table) == marks(twin)
+
+
 class Naive:
     """Explicit acks as nats-server writes them: a map, and a walk over the stream's sequences."""
 
