@@ -35,6 +35,11 @@ for title, request in CHECK:
 
 T = {"src": "t.>", "dest": "u.>"}
 MORE: list[tuple[str, dict[str, Any] | str, dict[str, Any] | str]] = [
+    ("an empty republish comes with a transform", stream(), stream(republish={}, subject_transform=T)),
+    ("an empty republish comes to a transform", stream(subject_transform=T), stream(republish={}, subject_transform=T)),
+    ("an empty republish comes as a transform goes", stream(subject_transform=T), stream(republish={})),
+    ("an empty republish stays", stream(republish={}), stream(republish={}, max_msgs=5)),
+    ("an empty republish replaces another", stream(republish=T), stream(republish={})),
     ("a first sequence of one comes", stream(), stream(first_seq=1)),
     ("a first sequence of one goes", stream(first_seq=1), stream()),
     ("a first sequence of one becomes ten", stream(first_seq=1), stream(first_seq=10)),
