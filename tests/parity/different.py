@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 WILD = "a subject with a wildcard for a token is not stored: no filter could mean it alone"
+ONTO_ITSELF = "an update with `republish: {}` republishes nothing; there it becomes everything onto itself"
 DIFFERENT: dict[str, dict[str, str]] = {
     "lifecycle": {
         "a stream is there after a restart": "the last message's id is still known after a restart; there it is not",
@@ -17,9 +18,16 @@ DIFFERENT: dict[str, dict[str, str]] = {
         "keys of odd forms": WILD,
     },
     "random_requests": {
-        "seed 5": "an update with `republish: {}` republishes nothing; there it becomes everything onto itself",
+        "seed 5": ONTO_ITSELF,
     },
     "stream_create": {
         "a first sequence of 2^64 - 1": "a first sequence of 2^63 and above is refused: the next one would not fit",
+    },
+    "stream_update": {
+        "an empty republish comes with a transform": ONTO_ITSELF,
+        "an empty republish comes to a transform": ONTO_ITSELF,
+        "an empty republish comes as a transform goes": ONTO_ITSELF,
+        "an empty republish stays": ONTO_ITSELF,
+        "an empty republish replaces another": ONTO_ITSELF,
     },
 }
