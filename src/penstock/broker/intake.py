@@ -100,6 +100,10 @@ class Intake:
             await self.committed()
         except StoreError as error:
             self._warn(f"stream {self.name}: {error}")
+        while self.ingest.is_waiting and not self.is_closed:  # many clients are answered in several turns
+            self.turn.touch(self)
+            self.turn.end()
+            await asyncio.sleep(0)
 
     def close(self) -> None:
         """Capture nothing any more. Answers under way are lost with the stream."""
@@ -171,6 +175,10 @@ class Intake:
             crowd, self._crowd = self._crowd, []
             for callback in crowd:
                 callback()
+
+    def touched_again(self) -> None:
+        """There are more answers than one turn sends."""
+        self.turn.touch(self)
 
     def has_parked(self) -> None:
         """A batch could not be appended: another thread has the stream."""

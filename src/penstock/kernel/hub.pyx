@@ -39,6 +39,7 @@ cdef enum:
     READ_SIZE = 262144
     SMALL_READ = 8192                      # messages of a read up to this are copied, and taken with others' at the turn's end
     SEND_SIZE = 131072                     # as much is sent at once: it stays in the cache, and its reader has work
+    SLICE_CLIENTS = 24                     # so many are answered in one turn
     HELD_KEPT = 16384
     SLOW_MAX = 100
     STALL_PART = 4                         # a hearer with more than 3/4 of its bound waiting slows its publishers down
@@ -591,13 +592,17 @@ cdef class Hub:
         self.ask_turn()                    # it is buried at the turn's end
 
     def settle(self, Ingest ingest not None, Sublist sublist not None):
-        """Send the answers that are durable by now: whether others still wait."""
+        """Send the answers that are durable by now: whether others still wait.
+
+        Once many clients have something to get it stops, and asks for another turn: what those say next goes to the disk
+        while the others are answered.
+        """
         cdef Chunk* chunk
         cdef Waiting* item
         cdef Letter letter
         cdef uint8_t text[1024]
         cdef uint64_t committed = ingest.core.log.committed()
-        cdef uint32_t n, size, head_size
+        cdef uint32_t size, head_size
         cdef bytes head = ingest.head, error, failure
         head_size = <uint32_t>PyBytes_GET_SIZE(head)
         assert head_size < 900
@@ -605,31 +610,33 @@ cdef class Hub:
         letter.reply = letter.headers = NULL
         letter.reply_size = letter.headers_size = 0
         letter.copies = True
-        while True:
-            chunk = ingest.pop(committed)
-            if chunk == NULL:
+        while ingest.first != NULL and ingest.first.position <= committed:
+            chunk = ingest.first
+            failure = ingest.intake.failure_at(chunk.position) if ingest.has_failures else None
+            while chunk.done < chunk.count:
+                if len(self.dirty) >= SLICE_CLIENTS:
+                    ingest.intake.touched_again()
+                    break
+                item = &chunk.items[chunk.done]
+                chunk.done += 1
+                letter.subject = chunk.replies + item.reply_at
+                letter.subject_size = item.reply_size
+                if item.answer == ANSWER_ERROR or failure is not None:
+                    error = failure if item.answer != ANSWER_ERROR else ingest.errors.pop(item.seq)
+                    letter.payload = <const uint8_t*>PyBytes_AS_STRING(error)
+                    letter.payload_size = <uint32_t>PyBytes_GET_SIZE(error)
+                else:
+                    size = head_size + <uint32_t>write_decimal(text + head_size, item.seq)
+                    if item.answer == ANSWER_DUPLICATE:
+                        memcpy(text + size, b',"duplicate": true', 18)
+                        size += 18
+                    text[size] = c"}"
+                    letter.payload = text
+                    letter.payload_size = size + 1
+                self.route(sublist, None, &letter, False)
+            if chunk.done < chunk.count:
                 break
-            try:
-                failure = ingest.intake.failure_at(chunk.position) if ingest.has_failures else None
-                for n in range(chunk.count):
-                    item = &chunk.items[n]
-                    letter.subject = chunk.replies + item.reply_at
-                    letter.subject_size = item.reply_size
-                    if item.answer == ANSWER_ERROR or failure is not None:
-                        error = failure if item.answer != ANSWER_ERROR else ingest.errors.pop(item.seq)
-                        letter.payload = <const uint8_t*>PyBytes_AS_STRING(error)
-                        letter.payload_size = <uint32_t>PyBytes_GET_SIZE(error)
-                    else:
-                        size = head_size + <uint32_t>write_decimal(text + head_size, item.seq)
-                        if item.answer == ANSWER_DUPLICATE:
-                            memcpy(text + size, b',"duplicate": true', 18)
-                            size += 18
-                        text[size] = c"}"
-                        letter.payload = text
-                        letter.payload_size = size + 1
-                    self.route(sublist, None, &letter, False)
-            finally:
-                free(chunk)
+            ingest.drop_first()
         if self.depth == 0 and (self.touched or self.calls):
             self.end_read()
         return ingest.first != NULL

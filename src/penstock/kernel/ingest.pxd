@@ -23,6 +23,7 @@ cdef struct Chunk:                         # the answers of one batch
     Chunk* next
     uint64_t position                      # of the log: they leave when it is committed
     uint32_t count
+    uint32_t done                          # of them, sent
     Waiting* items
     uint8_t* replies
 
@@ -61,4 +62,4 @@ cdef class Ingest:
     cdef int park(self) except -1
     cdef bint is_full(self) noexcept
     cdef int refuse(self) except -1
-    cdef Chunk* pop(self, uint64_t committed) noexcept
+    cdef void drop_first(self) noexcept

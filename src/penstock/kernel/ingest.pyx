@@ -159,6 +159,7 @@ cdef class Ingest:
         chunk.next = NULL
         chunk.position = self.core.log.appended
         chunk.count = count
+        chunk.done = 0
         chunk.items = <Waiting*>(<uint8_t*>chunk + sizeof(Chunk))
         chunk.replies = <uint8_t*>chunk.items + count * sizeof(Waiting)
         item = chunk.items
@@ -270,13 +271,11 @@ cdef class Ingest:
         """Somebody waits for an answer."""
         return self.first != NULL
 
-    cdef Chunk* pop(self, uint64_t committed) noexcept:
-        """The next answers that may leave, NULL when there are none; the caller frees them."""
+    cdef void drop_first(self) noexcept:
+        """The oldest answers are sent."""
         cdef Chunk* chunk = self.first
-        if chunk == NULL or chunk.position > committed:
-            return NULL
         self.first = chunk.next
         if self.first == NULL:
             self.last = NULL
         self.waiting_count -= chunk.count
-        return chunk
+        free(chunk)

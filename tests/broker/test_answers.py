@@ -1,0 +1,39 @@
+"""Answers to many clients at once: they leave in slices, and all of them leave."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from attack import Client
+
+import penstock
+
+CLIENTS = 80
+
+
+def test_every_one_of_many_clients_is_answered(tmp_path: Path) -> None:
+    with penstock.open(tmp_path / "data") as db, penstock.Server(database=db) as server:
+        db.stream("S", subjects=["s.>"])
+        clients = [Client(server.port, f"_INBOX.{n}") for n in range(CLIENTS)]
+        for turn in range(5):
+            for n, client in enumerate(clients):
+                client.publish(f"s.{n}", b"x", f"_INBOX.{n}.{turn}")
+            answers = [json.loads(client.message().payload) for client in clients]
+            assert {answer["seq"] for answer in answers} == set(range(turn * CLIENTS + 1, (turn + 1) * CLIENTS + 1))
+
+
+def test_a_server_that_stops_answers_all_that_it_has_taken(tmp_path: Path) -> None:
+    with penstock.open(tmp_path / "data") as db:
+        stream = db.stream("S", subjects=["s.>"])
+        with penstock.Server(database=db) as server:
+            clients = [Client(server.port, f"_INBOX.{n}") for n in range(CLIENTS)]
+            for n, client in enumerate(clients):
+                client.publish(f"s.{n}", b"x", f"_INBOX.{n}.0")
+        acked = set()
+        for client in clients:
+            try:
+                acked.add(json.loads(client.message().payload)["seq"])
+            except (EOFError, OSError):
+                continue  # what the server had not read when it stopped
+        assert acked == {message.seq for message in stream.read()}
