@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import datetime
+import shutil
 import ssl
 import tempfile
 from functools import cache
@@ -53,6 +55,7 @@ def made(
 def certificates() -> Path:
     """A directory with an authority, a server, a client, and a stranger that the authority does not know."""
     directory = Path(tempfile.mkdtemp(prefix="penstock-parity-tls-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
     authority = made(directory, "ca", None)
     made(directory, "server", authority)
     made(directory, "client", authority)
