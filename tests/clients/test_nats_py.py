@@ -61,7 +61,7 @@ def run(server: ServerProcess, body: Callable[[Client], Awaitable[Any]], scheme:
 
 
 async def settle(client: Client) -> None:
-    """Until the server has all that was sent. nats-py's PING overtakes what still waits in the client, so it takes two."""
+    """Until the server has all that was sent: nats-py's PING overtakes what waits in the client, so two of them."""
     await client.flush()
     await client.flush()
 
