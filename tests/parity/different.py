@@ -4,9 +4,17 @@ from __future__ import annotations
 
 WILD = "a subject with a wildcard for a token is not stored: no filter could mean it alone"
 ONTO_ITSELF = "an update with `republish: {}` republishes nothing; there it becomes everything onto itself"
+LINE_END = "a line end is no blank: there it passes into the subject that others hear"
 DIFFERENT: dict[str, dict[str, str]] = {
+    "core_protocol": {
+        "PUB whose arguments begin with a line end": LINE_END,
+        "HPUB whose arguments begin with a line end": LINE_END,
+    },
     "lifecycle": {
         "a stream is there after a restart": "the last message's id is still known after a restart; there it is not",
+    },
+    "messages": {
+        "get: a subject and a payload that are not UTF-8": r"bytes that are no text show as \xNN, as in tables",
     },
     "permissions": {
         "subscribe a wildcard": "s.> is let in where s.* is allowed, as there, but hears only what is allowed",

@@ -24,7 +24,7 @@ from penstock.errors import (
     StreamUpdateFailed,
 )
 from penstock.kernel.subject import is_valid_filter
-from penstock.stream.config import StreamConfig, check_new, check_update, same, validate
+from penstock.stream.config import StreamConfig, check_new, check_update, collide, same, validate
 from penstock.stream.config_json import decode_request
 from penstock.wire.go_decode import Struct
 from penstock.wire.go_json import encode
@@ -254,16 +254,7 @@ def _page(call: Call, struct: Struct) -> tuple[list[str], int]:
 
 
 def _takes(config: StreamConfig, subject: str) -> bool:
-    return any(_collide(subject.split("."), own.split(".")) for own in config.subjects)
-
-
-def _collide(one: list[str], other: list[str]) -> bool:
-    """Whether some subject could match both. What is asked for need not be a filter: its tokens are compared as they
-    are."""
-    for a, b in zip(one, other, strict=False):
-        if ">" not in (a, b) and a != b and not ("*" in (a, b) and a and b):
-            return False
-    return len(one) == len(other) or ">" in min(one, other, key=len)
+    return any(collide(subject, own) for own in config.subjects)
 
 
 async def _locked(intake: Intake, look: Callable[[], T]) -> T:

@@ -406,7 +406,7 @@ def _check_republish(config: StreamConfig, republish: Republish, pedantic: bool)
         if pedantic:
             raise PedanticError("implicit republish based on subject transform")
         republish = msgspec.structs.replace(republish, src=transform.dest, dest=transform.dest)
-    if any(_collide(republish.dest, subject) for subject in config.subjects):
+    if any(collide(republish.dest, subject) for subject in config.subjects):
         raise InvalidConfig("stream configuration for republish destination forms a cycle")
     try:
         if republish.dest:
@@ -418,8 +418,13 @@ def _check_republish(config: StreamConfig, republish: Republish, pedantic: bool)
     return republish
 
 
-def _collide(dest: str, subject: str) -> bool:
-    return is_valid_filter(dest) and overlap(dest, subject)
+def collide(one: str, other: str) -> bool:
+    """Whether some subject could match both. They need not be filters: their tokens are compared as they are."""
+    tokens, others = one.split("."), other.split(".")
+    for a, b in zip(tokens, others, strict=False):
+        if ">" not in (a, b) and a != b and not ("*" in (a, b) and a and b):
+            return False
+    return len(tokens) == len(others) or ">" in min(tokens, others, key=len)
 
 
 def _check_subjects(config: StreamConfig, replicas: int) -> None:
