@@ -41,4 +41,3 @@ def parse_status(block: bytes) -> Status | None:
     if found is None:
         return None
     return Status(int(found[1]), (found[2] or b"").decode("utf-8", "surrogateescape"))
-
