@@ -229,6 +229,7 @@ class Intake:
             self._commit_began = 0.0
         self.ingest.has_failures = bool(store.failures)
         is_waiting = self.account.hub.settle(self.ingest, self.account.sublist)
+        self.account.hub.flush()  # they have waited for the disk: the housekeeping comes after them
         if self._waiters:
             self._wake()
         self._tidy()
