@@ -37,3 +37,18 @@ def test_a_server_that_stops_answers_all_that_it_has_taken(tmp_path: Path) -> No
             except (EOFError, OSError):
                 continue  # what the server had not read when it stopped
         assert acked == {message.seq for message in stream.read()}
+
+
+def test_acks_leave_while_many_others_are_served(tmp_path: Path) -> None:
+    """Once, whoever had many clients to serve in every turn never came to the acks."""
+    with penstock.open(tmp_path / "data", durability="os") as db, penstock.Server(database=db) as server:
+        db.stream("S", subjects=["s.>"])
+        hearers = [Client(server.port, f"_INBOX.{n}") for n in range(40)]
+        for hearer in hearers:
+            hearer.send(b"SUB news 9\r\n")
+            hearer.ping()
+        crier, publisher = Client(server.port, "_INBOX.c"), Client(server.port, "_INBOX.p")
+        for n in range(200):
+            crier.publish("news", b"x")
+            publisher.publish("s.x", b"x", f"_INBOX.p.{n}")
+        assert [json.loads(publisher.message().payload)["seq"] for _ in range(200)] == list(range(1, 201))

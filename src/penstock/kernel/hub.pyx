@@ -604,6 +604,7 @@ cdef class Hub:
         cdef uint64_t committed = ingest.core.log.committed()
         cdef uint32_t size, head_size
         cdef bytes head = ingest.head, error, failure
+        cdef Py_ssize_t others = len(self.dirty)  # who has something to get anyway does not count: some progress is sure
         head_size = <uint32_t>PyBytes_GET_SIZE(head)
         assert head_size < 900
         memcpy(text, PyBytes_AS_STRING(head), head_size)
@@ -614,7 +615,7 @@ cdef class Hub:
             chunk = ingest.first
             failure = ingest.intake.failure_at(chunk.position) if ingest.has_failures else None
             while chunk.done < chunk.count:
-                if len(self.dirty) >= SLICE_CLIENTS:
+                if len(self.dirty) - others >= SLICE_CLIENTS:
                     ingest.intake.touched_again()
                     break
                 item = &chunk.items[chunk.done]
