@@ -25,6 +25,7 @@ ROUNDS = 3
 CALM = 0.1  # of the processors: a slice in which others take more is taken again
 CALM_WAIT_S = 3.0
 SLICES_MAX = 3
+KERNEL = "2"  # the parent of the kernel's own threads
 IN_FLIGHT = 4000
 REFILL = 1000  # so much of the window is free when the generator writes, as a client's flusher does
 STREAM = {"name": "S", "subjects": ["bench.>"], "storage": "file", "allow_direct": True}
@@ -218,10 +219,17 @@ class _Cpu:
 
     @classmethod
     def now(cls, pid: int) -> _Cpu:
-        fields = [int(each) for each in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-        server = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        ours = sum(os.times()[:4]) * os.sysconf("SC_CLK_TCK") + int(server[11]) + int(server[12])
-        return cls(sum(fields), sum(fields) - fields[3] - fields[4], ours)
+        line = Path("/proc/stat").read_text().split("\n", 1)[0]
+        user, nice, system, *rest = (int(each) for each in line.split()[1:9])
+        ours = sum(os.times()[:4]) * os.sysconf("SC_CLK_TCK")
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                _, parent, *fields = path.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has ended
+            if parent == KERNEL or path.parent.name == str(pid):  # the kernel's threads write and sync for us
+                ours += int(fields[9]) + int(fields[10])
+        return cls(user + nice + system + sum(rest), user + nice + system, ours)
 
     def others_share(self, before: _Cpu) -> float:
         """What neither the server nor we with the generator took since `before`, of all processors."""

@@ -45,7 +45,7 @@ def run(bench: Bench) -> str:
 
 def _measure(bench: Bench, size: int, window: int, count: int, server: Running) -> Answer:
     server.make_stream()
-    wanted = {"size": size, "window": window, "refill": window // 4, "frames": window}
+    wanted = {"size": size, "window": window, "refill": window // 32, "frames": window}
     drive("publish", server.port, count=window, **wanted)
     before = _flushes(server.folder)
     answer = drive("publish", server.port, count=count, **wanted)
