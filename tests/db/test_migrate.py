@@ -149,7 +149,7 @@ def test_what_the_stream_would_refuse_today_is_migrated_and_then_held_to_its_lim
 ) -> None:
     put(root, [line(n, subject=f"old.{n}", payload=b"x" * n) for n in range(1, 101)])
     with penstock.open(root, clock=clock) as db:
-        stream = db.stream("S", subjects=["new.*"], max_msg_size=10, max_msgs=50, discard="new")
+        stream = db.stream("S", subjects=["new.*"], max_msg_size=10, max_msgs=50)
         assert [msg.seq for msg in stream.read()] == list(range(51, 101)) and not stream.findings
     put(root, [line(n) for n in range(1, 11)], "AGED")
     with penstock.open(root, clock=clock) as db:
