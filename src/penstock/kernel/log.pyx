@@ -525,9 +525,25 @@ cdef class Log:
 
     def failure(self):
         """(errno, operation, path) of the commit that failed, or None."""
+        cdef int code
+        cdef const char* op
+        cdef char* path = NULL
         if not self.fail_errno:
             return None
-        return self.fail_errno, self.fail_op.decode(), os.fsdecode(self.fail_path)
+        pthread_mutex_lock(self.lock)      # a commit thread that fails again puts another path in its place
+        code = self.fail_errno
+        op = self.fail_op
+        if code:
+            path = strdup(self.fail_path)
+        pthread_mutex_unlock(self.lock)
+        if not code:
+            return None
+        if path == NULL:
+            raise MemoryError
+        try:
+            return code, op.decode(), os.fsdecode(<bytes>path)
+        finally:
+            free(path)
 
     def clear_failure(self):
         self.fail_errno = 0
