@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.db import database, stream
 from penstock.db.stream import Ack, Acks, Headers, Item, StreamState, Subjects, When
+from penstock.db.waiters import Waiters
 from penstock.errors import ApiError, PublishRefused, StoreClosed, StoreError
 from penstock.interfaces import Clock
 from penstock.kernel.batch import Batch
@@ -137,7 +138,7 @@ class Stream:
         self._sync = sync
         self._core = sync.store.core
         self._loop = asyncio.get_running_loop()
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._waiters = Waiters(self._loop, sync.store)
         self._news: set[asyncio.Event] = set()
         self._turn = asyncio.Lock()
         self._has_syncs = isinstance(sync.store, FileStore) and sync.store.durability == "disk"
@@ -193,21 +194,7 @@ class Stream:
                 log.warning("stream %s: %s", self.name, error)  # the next publish is refused with it
             finally:
                 self._sync._lock.release()
-        position = store.committed_position
-        still: list[tuple[int, asyncio.Future[None]]] = []
-        for wanted, future in self._waiters:
-            if future.done():
-                continue
-            if wanted > position:
-                still.append((wanted, future))
-                continue
-            try:
-                store.check_position(wanted)
-            except Exception as error:  # noqa: BLE001 - it is handed to the one who waits
-                future.set_exception(error)
-            else:
-                future.set_result(None)
-        self._waiters = still
+        self._waiters.wake()
         self._tidy()
         self._wake()
 
@@ -237,9 +224,7 @@ class Stream:
             self._tidy()
             self._sync._tell()
             return
-        future: asyncio.Future[None] = self._loop.create_future()
-        self._waiters.append((position, future))
-        await future
+        await self._waiters.add(position)
         self._sync._tell()
 
     async def _in_turn(self, call: Callable[[], T]) -> T:
@@ -422,10 +407,7 @@ class Stream:
             self._event_fd = -1
             self._sync._listeners.remove(self._told)
         self._settle()
-        for _, future in self._waiters:
-            if not future.done():
-                future.set_exception(StoreClosed(f"stream {self.name} was closed before it was safe"))
-        self._waiters.clear()
+        self._waiters.fail(StoreClosed(f"stream {self.name} was closed before it was safe"))
 
 
 async def _spread(found: Iterator[Message]) -> AsyncIterator[Message]:

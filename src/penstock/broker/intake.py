@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.db.stream import Stream
+from penstock.db.waiters import Waiters
 from penstock.errors import ApiError, BatchesDisabled, StoreClosed, StoreError, StoreFailed, TooManyRequests
 from penstock.kernel.ingest import Ingest
 from penstock.wire.go_json import encode
@@ -41,7 +42,7 @@ class Intake:
         self._loop = turn.loop
         self._core = stream.store.core
         self._captures: list[int] = []
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._waiters = Waiters(turn.loop, stream.store)
         self._submitted = 0
         self._commit_began = 0.0  # 0: none is under way
         self._commit_s = self._tidy_s = 0.0  # how long the last ones took
@@ -63,7 +64,6 @@ class Intake:
         stream._rules.is_heard = True
         stream.store.expiry_waits = False  # the loop waits for no disk
         self._core.log.set_notify(turn.event_fd)
-        stream._listeners.append(self._told)
         self.configure()
 
     # What it captures.
@@ -78,13 +78,9 @@ class Intake:
         if self.domain:
             fields["domain"] = self.domain
         self.ingest.set_head(encode(fields)[:-1] + b',"seq":')
-        for subject in self._subjects():
+        for subject in config.subjects:
             self._captures.append(self.account.hub.capture(self.account.sublist, self.ingest, subject.encode()))
         self._schedule_expiry()
-
-    def _subjects(self) -> tuple[str, ...]:
-        config = self.stream.config
-        return config.subjects if config.mirror is None else ()
 
     def _release(self) -> None:
         for token in self._captures:
@@ -117,13 +113,8 @@ class Intake:
         self.stream.store.expiry_waits = True
         if not self._core.is_closed:
             self._core.log.set_notify(-1)
-        if self._told in self.stream._listeners:
-            self.stream._listeners.remove(self._told)
         self.turn.forget(self)
-        for _, future in self._waiters:
-            if not future.done():
-                future.set_exception(StoreClosed(f"stream {self.name} is closed"))
-        self._waiters.clear()
+        self._waiters.fail(StoreClosed(f"stream {self.name} is closed"))
         self._let_in()
 
     # What the compiled side asks.
@@ -230,13 +221,12 @@ class Intake:
         self.ingest.has_failures = bool(store.failures)
         is_waiting = self.account.hub.settle(self.ingest, self.account.sublist)
         self.account.hub.flush()  # they have waited for the disk: the housekeeping comes after them
-        if self._waiters:
-            self._wake()
+        self._waiters.wake()
         self._tidy()
         if self.stream.config.republish is not None:
             self._republish()
         if self.stream._listeners:
-            self._tell_others()
+            self.stream._tell()  # those who follow it in this process
         self._let_in()
         return is_waiting or bool(self._waiters) or bool(self._crowd) or store.committed_position < core.position
 
@@ -306,36 +296,17 @@ class Intake:
         if reply is not None and self.ingest.has_acks:
             self.account.publish(reply, self.refusal(BatchesDisabled()))
 
-    def _wake(self) -> None:
-        store = self.stream.store
-        position = store.committed_position
-        still: list[tuple[int, asyncio.Future[None]]] = []
-        for wanted, future in self._waiters:
-            if future.done():
-                continue
-            if wanted > position:
-                still.append((wanted, future))
-                continue
-            try:
-                store.check_position(wanted)
-            except StoreError as error:
-                future.set_exception(error)
-            else:
-                future.set_result(None)
-        self._waiters = still
-
     async def committed(self) -> None:
         """Return once all that was appended so far is durable; raise when it was lost."""
         self.account.hub.take_batches()  # what came in this turn of the loop, too
         position = self._core.position
         if self._core.log.failure() is None and self.stream.store.committed_position >= position:
             return
-        future: asyncio.Future[None] = self._loop.create_future()
-        self._waiters.append((position, future))
+        future = self._waiters.add(position)
         if self._submitted < position:
             self.submit()
         self.turn.wait_for(self)
-        self._wake()
+        self._waiters.wake()
         await future
 
     async def settled(self) -> None:
@@ -346,16 +317,6 @@ class Intake:
             raise
         except StoreError:
             return  # whoever published it is told
-
-    # Others that use the same stream in this process.
-
-    def _told(self) -> None:
-        """A publish through the library was committed."""
-
-    def _tell_others(self) -> None:
-        for listener in tuple(self.stream._listeners):
-            if listener != self._told:
-                listener()
 
     # Time.
 
