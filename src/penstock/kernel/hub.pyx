@@ -13,12 +13,12 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove
 
 from penstock.kernel.frame cimport write_decimal
-from penstock.kernel.ingest cimport ANSWER_ACK, ANSWER_DUPLICATE, ANSWER_ERROR, Chunk, Waiting
+from penstock.kernel.ingest cimport ANSWER_DUPLICATE, ANSWER_ERROR, Chunk, Waiting
 from penstock.kernel.parser cimport (
     OP_CONNECT, OP_ERR, OP_FAULT, OP_HMSG, OP_INFO, OP_NONE, OP_PING, OP_PONG, OP_PUB, OP_SUB, OP_UNSUB, parse_command,
 )
 from penstock.kernel.subject cimport subject_is_valid
-from penstock.kernel.sublist cimport KIND_CLIENT, KIND_SERVICE, KIND_STREAM, Answer
+from penstock.kernel.sublist cimport KIND_CLIENT, KIND_STREAM, Answer
 
 cdef extern from "Python.h":
     int PyBUF_WRITE
@@ -47,7 +47,6 @@ cdef enum:
 log = logging.getLogger("penstock")
 cdef bytes _PONG = b"PONG\r\n"
 cdef bytes _OK = b"+OK\r\n"
-cdef bytes _INBOX = b"_INBOX."
 
 
 cdef inline int64_t _now(int clock) noexcept nogil:

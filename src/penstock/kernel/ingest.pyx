@@ -5,12 +5,9 @@ Answers, refusals too, wait in order for the position of the log at which everyt
 """
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcpy
 
-from penstock.kernel.batch cimport Incoming
-
-cdef extern from "string.h" nogil:
-    void* memmem(const void* haystack, size_t size, const void* needle, size_t needle_size)
+from penstock.kernel.batch cimport Incoming, may_ask
 
 cdef enum:
     COUNT_MAX = 100000
@@ -74,9 +71,7 @@ cdef class Ingest:
         if headers_size:
             item.headers = headers
             item.headers_size = headers_size
-            # A header that is a rule begins so; and a status in the first line is not stored.
-            if (memmem(headers, headers_size, b"Nats-", 5) != NULL or headers_size < 10
-                    or memcmp(headers, b"NATS/1.0\r\n", 10) != 0):
+            if may_ask(item):
                 item.has_rules = True
                 self.batch.has_rules = True
         self.asked[at].reply = reply if reply_size else NULL
