@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from penstock.api.consumer_advisories import ConsumerAdvisories
 from penstock.api.direct import Direct
 from penstock.api.usage import (
     OVERHEAD,
@@ -92,6 +93,7 @@ class JetStreamAccount:
                 self.account,
                 stream,
                 self.jetstream.domain,
+                news=ConsumerAdvisories(self.jetstream.advisories, self.account, name),
                 count_max=self.jetstream.options.max_buffered_msgs,
                 size_max=self.jetstream.options.max_buffered_size,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.wire.go_json import encode, time_text
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
 PREFIX = b"$JS.EVENT.ADVISORY."
 TYPE = "io.nats.jetstream.advisory.v1."
+METRIC = "io.nats.jetstream.metric.v1."
 AUDIT = PREFIX + b"API"
 LIMIT_REACHED = PREFIX + b"API.LIMIT_REACHED"
 ACTIONS = {"create": b"STREAM.CREATED.", "delete": b"STREAM.DELETED.", "modify": b"STREAM.UPDATED."}
@@ -20,16 +22,16 @@ ACTIONS = {"create": b"STREAM.CREATED.", "delete": b"STREAM.DELETED.", "modify":
 class Advisories:
     """Tells of what one server's JetStream does."""
 
-    def __init__(self, server_name: str, domain: str, now_ns: Any) -> None:
+    def __init__(self, server_name: str, domain: str, now_ns: Callable[[], int]) -> None:
         self._server_name = server_name
         self._domain = domain
-        self._now_ns = now_ns
+        self.now_ns = now_ns
 
     def stream_action(self, account: Account, stream: str, action: str) -> None:
         """A stream was created, modified or deleted."""
         subject = PREFIX + ACTIONS[action] + stream.encode()
         if account.has_interest(subject):
-            self._send(account, subject, "stream_action", {"stream": stream, "action": action})
+            self.advise(account, subject, "stream_action", {"stream": stream, "action": action})
 
     def audit(self, request: Request, response: bytes) -> None:
         """A request to the API was answered."""
@@ -44,17 +46,24 @@ class Advisories:
         if request.payload:
             fields["request"] = request.payload.decode("utf-8", "replace")
         fields["response"] = response.decode()
-        self._send(account, AUDIT, "api_audit", fields)
+        self.advise(account, AUDIT, "api_audit", fields)
 
     def limit_reached(self, system: Account | None, dropped: int) -> None:
         """Requests came faster than they were answered, and the waiting ones were dropped."""
         if system is not None and system.has_interest(LIMIT_REACHED):
-            self._send(system, LIMIT_REACHED, "api_limit_reached", {"server": self._server_name}, {"dropped": dropped})
+            self.advise(system, LIMIT_REACHED, "api_limit_reached", {"server": self._server_name}, {"dropped": dropped})
 
-    def _send(
+    def advise(
         self, account: Account, subject: bytes, kind: str, fields: dict[str, Any], last: dict[str, Any] | None = None
     ) -> None:
-        told = {"type": TYPE + kind, "id": make_nuid(), "timestamp": time_text(self._now_ns()), **fields}
+        """An advisory of this kind; `last` comes after the domain."""
+        self.send(account, subject, TYPE + kind, fields, last)
+
+    def send(
+        self, account: Account, subject: bytes, kind: str, fields: dict[str, Any], last: dict[str, Any] | None = None
+    ) -> None:
+        """Any event, with its whole type."""
+        told = {"type": kind, "id": make_nuid(), "timestamp": time_text(self.now_ns()), **fields}
         if self._domain:
             told["domain"] = self._domain
         account.publish(subject, encode(told | (last or {})))

@@ -16,6 +16,7 @@ from penstock.wire.go_json import encode
 
 if TYPE_CHECKING:
     from penstock.broker.account import Account
+    from penstock.broker.consumer_news import ConsumerNews
 
 log = logging.getLogger("penstock")
 SUBMIT_BYTES = 1 << 18  # as much is worth its own sync: the disk works while the loop appends more
@@ -31,11 +32,19 @@ class Intake:
     """One stream's place on the server. Everything but `stream`'s own methods belongs to the loop's thread."""
 
     def __init__(
-        self, account: Account, stream: Stream, domain: str = "", *, count_max: int = 0, size_max: int = 0
+        self,
+        account: Account,
+        stream: Stream,
+        domain: str = "",
+        *,
+        news: ConsumerNews,
+        count_max: int = 0,
+        size_max: int = 0,
     ) -> None:
         """`count_max` messages, or `size_max` bytes, may wait for the stream; 0: as many as the reference lets."""
         self.account = account
         self.stream = stream
+        self.news = news  # what is told of the stream's consumers
         self.turn = turn = account.turn
         self.domain = domain
         self.name = stream.name
