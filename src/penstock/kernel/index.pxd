@@ -65,7 +65,14 @@ cdef class Matcher:
     cdef uint32_t filled_stop              # numbers below it are known …
     cdef uint64_t reused_seen              # … as of this many reuses of numbers
 
+cdef class Watcher:                        # who wants to know of rows that go
+    cdef int row_gone(self, uint64_t seq, uint32_t number) except -1
+    cdef void rolled_back(self, uint64_t seq) noexcept
+    cdef uint64_t watched_from(self) noexcept   # nothing below it is of interest
+
 cdef class Index:
+    cdef list watchers
+    cdef uint64_t watched_from             # at or below what any of them wants to know of
     cdef Block** blocks
     cdef readonly Py_ssize_t block_count
     cdef Py_ssize_t block_capacity
@@ -126,3 +133,6 @@ cdef class Index:
     cdef uint64_t count_between(self, uint64_t start, uint64_t stop, Matcher matcher) except? 0xffffffffffffffff
     cdef int rollback(self, uint64_t seq) except -1
     cdef int settle(self, uint64_t position) except -1
+    cdef int tell_gone(self, uint64_t seq, uint32_t number) except -1
+    cdef int watch(self, Watcher watcher) except -1
+    cdef int unwatch(self, Watcher watcher) except -1

@@ -98,6 +98,19 @@ cdef class Matcher:
         return 0
 
 
+cdef class Watcher:
+    """Somebody who counts rows, and wants to know of those that go."""
+
+    cdef int row_gone(self, uint64_t seq, uint32_t number) except -1:
+        return 0
+
+    cdef void rolled_back(self, uint64_t seq) noexcept:
+        pass
+
+    cdef uint64_t watched_from(self) noexcept:
+        return SEQ_MAX
+
+
 cdef class Index:
     """Rows, subjects and counters of one stream.
 
@@ -112,6 +125,8 @@ cdef class Index:
         self.floor = 1
         self.version = 1
         self.resident_max = 96 << 20
+        self.watchers = []
+        self.watched_from = SEQ_MAX
 
     def __dealloc__(self):
         while self.block_count:
@@ -371,6 +386,8 @@ cdef class Index:
         """Uncount a live row."""
         cdef uint32_t number = self.section(block, SECTION_SUBJECTS)[row]
         cdef uint32_t size = self.section(block, SECTION_SIZES)[row]
+        if seq >= self.watched_from:
+            self.tell_gone(seq, number)
         block.live -= 1
         if block.live == 0:
             self.emptied = True
@@ -734,6 +751,29 @@ cdef class Index:
         self.last_seq = seq
         self.first_seq = self.floor
         self.find_first()
+        for watcher in self.watchers:
+            (<Watcher>watcher).rolled_back(seq)
+        return 0
+
+    cdef int watch(self, Watcher watcher) except -1:
+        """Tell `watcher` of rows that go; again when it goes back."""
+        if watcher not in self.watchers:
+            self.watchers.append(watcher)
+        self.watched_from = min(self.watched_from, watcher.watched_from())
+        return 0
+
+    cdef int unwatch(self, Watcher watcher) except -1:
+        if watcher in self.watchers:
+            self.watchers.remove(watcher)
+        return 0
+
+    cdef int tell_gone(self, uint64_t seq, uint32_t number) except -1:
+        cdef Watcher watcher
+        cdef uint64_t low = SEQ_MAX
+        for watcher in self.watchers:
+            watcher.row_gone(seq, number)
+            low = min(low, watcher.watched_from())
+        self.watched_from = low
         return 0
 
     cdef int settle(self, uint64_t position) except -1:

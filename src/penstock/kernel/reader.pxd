@@ -2,7 +2,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from penstock.kernel.core cimport Core
-from penstock.kernel.index cimport Block, Matcher
+from penstock.kernel.index cimport Block, Index, Matcher
 from penstock.kernel.record cimport Record
 
 cdef class Reader:
@@ -18,3 +18,5 @@ cdef class Reader:
 
     cdef const uint8_t* step(self, Record* record) except? NULL
     cdef const uint8_t* fetch(self, Block* block, uint32_t row, Record* record) except? NULL
+
+cdef uint64_t total_wanted(Index index, Matcher matcher) noexcept nogil

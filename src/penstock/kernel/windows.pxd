@@ -1,0 +1,21 @@
+# Parts of block files in memory, shared by all who read one stream.
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from penstock.kernel.core cimport Core
+from penstock.kernel.index cimport Block
+from penstock.kernel.record cimport Record
+
+cdef struct Window:
+    uint64_t block_id
+    uint64_t salt                          # with the id: which block; of another generation it differs
+    uint64_t start
+    uint64_t stop
+    uint64_t used                          # when it was last wanted
+    uint8_t* data                          # NULL: none yet
+
+cdef class Windows:
+    cdef Window windows[8]
+    cdef uint64_t clock
+    cdef readonly uint64_t reads           # of files, so far
+    cdef const uint8_t* fetch(self, Core core, Block* block, uint32_t row, Record* record) except? NULL
+    cdef Window* window(self, Core core, Block* block, uint64_t start, uint64_t stop) except NULL

@@ -1,0 +1,6 @@
+class Windows:
+    """The last few windows that were wanted. The active block is read from its image."""
+
+    @property
+    def reads(self) -> int: ...
+    def clear(self) -> None: ...
