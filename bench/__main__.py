@@ -39,8 +39,13 @@ QUESTIONS = (
     "server_kv",
     "server_payload",
     "server_idle",
+    "consumers_fetch",
+    "consumers_work",
+    "consumers_many",
+    "consumers_kv",
+    "consumers_py",
 )
-GROUPS = ("server", "spark")  # all questions whose names begin so
+GROUPS = ("server", "consumers", "spark")  # all questions whose names begin so
 
 
 def main() -> int:

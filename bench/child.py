@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import json
 import os
@@ -13,6 +14,8 @@ from typing import Any
 import penstock
 from bench.harness import PENDING_FILTERS, SUBJECT_COUNT, Messages, io_count, subjects
 from penstock.kernel.disk import Disk
+
+FETCH_SIZE = 500
 
 
 class WatchedDisk(Disk):
@@ -102,14 +105,42 @@ def write_until_killed(path: str) -> None:
             print(last.seq, flush=True)
 
 
+def fetch_with_nats_py(port: str, count: int) -> dict[str, Any]:
+    """Fetch and acknowledge `count` messages of stream S; the clock stops when the ack floor is at the last one."""
+    import nats  # only here: the others must not pay for it
+    from nats.js.api import ConsumerConfig
+
+    async def fetch() -> float:
+        client = await nats.connect(f"nats://127.0.0.1:{port}")
+        stream = client.jetstream()
+        config = ConsumerConfig(max_ack_pending=2 * FETCH_SIZE)
+        subscription = await stream.pull_subscribe("bench.>", durable="py", stream="S", config=config)
+        start, got = time.perf_counter(), 0
+        while got < count:
+            for message in await subscription.fetch(min(FETCH_SIZE, count - got), timeout=10):
+                await message.ack()
+                got += 1
+        await client.flush()
+        while (floor := (await subscription.consumer_info()).ack_floor) is None or floor.consumer_seq < count:
+            await asyncio.sleep(0.001)  # nobody tells: it is asked again
+        took = time.perf_counter() - start
+        await client.close()
+        return took
+
+    cpu_start = time.process_time()
+    took = asyncio.run(fetch())
+    return {"seconds": took, "rate": count / took, "busy": (time.process_time() - cpu_start) / took}
+
+
 def main() -> None:
-    actions: dict[str, Callable[[str], Any]] = {
+    actions: dict[str, Callable[..., Any]] = {
         "open": lambda path: measure_open(path, False),
         "open-watched": lambda path: measure_open(path, True),
         "pending": ask_pending,
         "write": write_until_killed,
+        "nats-py": lambda port, count: fetch_with_nats_py(port, int(count)),
     }
-    print(json.dumps(actions[sys.argv[1]](sys.argv[2])))
+    print(json.dumps(actions[sys.argv[1]](*sys.argv[2:])))
 
 
 if __name__ == "__main__":

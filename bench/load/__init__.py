@@ -1,6 +1,6 @@
-"""The load generator: `load.c`, compiled when it is first wanted, driven by arguments, answering in JSON.
+"""The load generator: C, compiled when it is first wanted, driven by arguments, answering in JSON; `load.c` says how.
 
-The executable goes to `build/bench/`, named after its source: another source is compiled anew.
+The executable goes to `build/bench/`, named after its sources: others are compiled anew.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-SOURCE = Path(__file__).with_name("load.c")
-FOLDER = SOURCE.parent.parent.parent / "build" / "bench"
+HERE = Path(__file__).parent
+SOURCES = sorted(HERE.glob("*.c"))
+HEADERS = sorted(HERE.glob("*.h"))
+FOLDER = HERE.parent.parent / "build" / "bench"
 
 
 def build() -> Path:
     """The executable, compiled if it is not there yet."""
-    path = FOLDER / f"load-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]}"
+    told = hashlib.sha256(b"".join(path.read_bytes() for path in SOURCES + HEADERS))
+    path = FOLDER / f"load-{told.hexdigest()[:12]}"
     if not path.exists():
         compiler = shutil.which("cc")
         if compiler is None:
             raise RuntimeError("the load generator needs a C compiler (cc): install gcc or clang")
         FOLDER.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_suffix(f".{os.getpid()}")  # two that build at once do not see each other's half
-        subprocess.run([compiler, "-O2", "-Wall", "-o", unfinished, SOURCE], check=True)
+        subprocess.run([compiler, "-O2", "-Wall", "-o", unfinished, *SOURCES], check=True)
         unfinished.replace(path)
     return path
 

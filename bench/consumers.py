@@ -1,0 +1,54 @@
+"""What the consumer benches share: the settings of the load, and how consumers are made.
+
+The servers, their turns and the rows are those of `bench.server`; the load is `load fetch`, `work` and `push`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bench.harness import median
+from bench.load import drive
+from bench.server import IN_FLIGHT, REFILL, Answer, Running
+
+FETCH: dict[str, str | int] = {"batch": 500, "requests": 3}  # as an iterator keeps it: the next while this one arrives
+WINDOW: dict[str, str | int] = {"window": IN_FLIGHT, "refill": REFILL}
+ACK_PENDING = 20_000
+ORDERED = {  # what clients ask for when they replay a stream in order
+    "ack_policy": "none",
+    "ack_wait": 22 * 3600 * 10**9,
+    "max_deliver": 1,
+    "flow_control": True,
+    "idle_heartbeat": 5 * 10**9,
+    "mem_storage": True,
+    "num_replicas": 1,
+    "deliver_subject": "_INBOX.P",  # where `load push` listens
+}
+
+
+def make_durable(server: Running, name: str, stream: str = "S", **config: Any) -> None:
+    """A pull consumer; explicit acks unless told otherwise."""
+    wanted = {"ack_policy": "explicit", "durable_name": name, "name": name, **config}
+    if wanted["ack_policy"] == "explicit":
+        wanted["max_ack_pending"] = ACK_PENDING
+    server.request(f"$JS.API.CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": wanted})
+
+
+def read_ordered(server: Running, stream: str, times: int = 1, **config: Any) -> Answer:
+    """Make an ordered push consumer and read it until nothing is pending: the median of `times`, each a new one."""
+    answers = []
+    for n in range(times):
+        name = f"ordered{n}"
+        wanted = {"stream_name": stream, "config": {**ORDERED, "name": name, **config}}
+        answers.append(drive("push", server.port, stream=stream, consumer=name, config=json.dumps(wanted)))
+        server.request(f"$JS.API.CONSUMER.DELETE.{stream}.{name}")
+    took = median([answer["seconds"] for answer in answers])
+    return next(answer for answer in answers if answer["seconds"] == took)
+
+
+def bytes_written(server: Running) -> dict[str, int]:
+    """By the server so far: to pages of files (`write_bytes`), and by every write call, sockets' too (`wchar`)."""
+    lines = Path(f"/proc/{server.pid}/io").read_text().splitlines()
+    return {name: int(value) for name, value in (line.split(":") for line in lines) if name in ("write_bytes", "wchar")}
