@@ -42,6 +42,7 @@ QUESTIONS = (
     "consumers_fetch",
     "consumers_work",
     "consumers_many",
+    "consumers_tick",
     "consumers_kv",
     "consumers_py",
 )
