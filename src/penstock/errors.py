@@ -644,6 +644,15 @@ class FlowControlAckRequiresNoMaxDeliver(ApiError):
     code, err_code, description = 400, 10222, "flow control ack policy requires unset max deliver"
 
 
+class StreamIdentityMismatch(ApiError):
+    """A consumer was asked for of a stream that has another identity: it was created anew meanwhile."""
+
+    code, err_code, description = 400, 10225, "consumer's stream identity does not match"
+
+    def __init__(self, identity: str) -> None:
+        super().__init__(f"consumer's stream identity does not match: {identity}")
+
+
 # ---------------------------------------------------------------------------------------------------------- the store
 
 

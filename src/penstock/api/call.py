@@ -29,14 +29,19 @@ class Endpoint:
     handle: Callable[[Call], Answer]
     zero: Mapping[str, Any] = field(default_factory=dict)  # what an error's reply shows besides the error
     is_quiet: bool = False  # a good reply is neither counted nor audited
+    is_uncounted: bool = False  # nor is any other
     needs_cluster: bool = False
     takes_more: bool = False  # further tokens may follow the names
+
+
+class Unanswered(Exception):
+    """A request that nobody answers, as the reference has nobody there."""
 
 
 class Call:
     """A request, and the account it is for."""
 
-    __slots__ = ("endpoint", "jetstream", "names", "request", "strict")
+    __slots__ = ("endpoint", "headers", "jetstream", "names", "request", "strict")
 
     def __init__(
         self, request: Request, endpoint: Endpoint, names: list[str], jetstream: JetStreamAccount | None, strict: bool
@@ -46,11 +51,17 @@ class Call:
         self.names = names
         self.jetstream = jetstream
         self.strict = strict
+        self.headers: bytes | None = None  # of a good reply
 
     @property
     def account(self) -> JetStreamAccount:
         assert self.jetstream is not None, "an account without JetStream is answered before"
         return self.jetstream
+
+    @property
+    def subject(self) -> str:
+        """What comes after `$JS.API.`."""
+        return self.request.subject[8:].decode("utf-8", "surrogateescape")
 
     @property
     def payload(self) -> bytes:

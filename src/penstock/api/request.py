@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
-from penstock.api.call import Answer, Call, Endpoint, Fields
+from penstock.api.call import Answer, Call, Endpoint, Fields, Unanswered
 from penstock.api.level import asks_too_much
 from penstock.errors import (
     ApiError,
@@ -182,13 +182,15 @@ class Api:
             if asks_too_much(call.request.headers):
                 raise ApiLevelRequired
             if call.jetstream is None:
-                raise NotEnabledForAccount
+                raise NotEnabledForAccount if not endpoint.is_uncounted else Unanswered
             answer = endpoint.handle(call)
         except ApiError as error:
             self._refuse(call, error)
             return None
         except StoreError as error:
             self._refuse(call, store_refusal(error))
+            return None
+        except Unanswered:
             return None
         except Exception:  # noqa: BLE001 - our own mistake must not end the queue: it is logged and answered
             self._fail(call)
@@ -205,6 +207,8 @@ class Api:
             self._refuse(call, error)
         except StoreError as error:
             self._refuse(call, store_refusal(error))
+        except Unanswered:
+            return
         except Exception:  # noqa: BLE001 - our own mistake must not end the queue: it is logged and answered
             self._fail(call)
         else:
@@ -213,7 +217,7 @@ class Api:
     def _reply(self, call: Call, fields: Fields) -> None:
         reply = encode({"type": TYPE + call.endpoint.type, **fields})
         if call.endpoint.is_quiet:
-            call.request.respond(reply)
+            call.request.respond(reply, call.headers)
         else:
             self._send(call, reply, is_error=False)
 
@@ -228,12 +232,16 @@ class Api:
         self._refuse(call, ApiError("internal error; the server's log says more"))
 
     def _send(self, call: Call, reply: bytes, *, is_error: bool) -> None:
+        headers = None if is_error else call.headers
+        if call.endpoint.is_uncounted:
+            call.request.respond(reply, headers)
+            return
         self.total += 1
         self.errors += is_error
         if call.jetstream is not None:
             call.jetstream.api_total += 1
             call.jetstream.api_errors += is_error
-        call.request.respond(reply)
+        call.request.respond(reply, headers)
         self._advisories.audit(call.request, reply)
 
 

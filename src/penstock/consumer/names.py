@@ -1,7 +1,11 @@
-"""Names that are made up: of consumers that were given none, and of flow control requests. Letters and digits."""
+"""Names that are made up: of consumers that were given none, of flow control requests, of texts by their hash.
+
+Letters and digits.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 
 DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -17,3 +21,8 @@ def random_name() -> str:
 def random_token() -> str:
     """The end of a flow control subject."""
     return "".join(secrets.choice(DIGITS) for _ in range(TOKEN_SIZE))
+
+
+def hash_name(text: str) -> str:
+    """A name that follows from `text`, as long as a consumer's."""
+    return "".join(DIGITS[byte % len(DIGITS)] for byte in hashlib.sha256(text.encode()).digest()[:NAME_SIZE])
