@@ -86,7 +86,7 @@ def adopt_staged(stream: Stream, job: str, tasks: Sequence[Info], query: str = "
         if hashed is not None:
             stream._rules.dedupe.add(hashed, seq, stored)
     stream._rules._last_id = None
-    stream._rules.drop_unwanted()
+    stream.consumers.drop_unneeded()
     discard_job(store.paths.root, job, store.disk)
     sweep(store.paths.root, query, batch, store.disk)
     return Adopted(first, last, messages, duplicates)

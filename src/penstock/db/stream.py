@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock.consumer.consumers import Consumers
 from penstock.duration import parse_time
 from penstock.errors import (
     DeniedDelete,
@@ -26,6 +27,7 @@ from penstock.kernel.message import Message
 from penstock.kernel.reader import Reader
 from penstock.kernel.subject import Filters
 from penstock.store.base import NEVER, Store
+from penstock.store.consumer_log import ConsumerLog
 from penstock.store.file_store import FileStore
 from penstock.store.head import Head
 from penstock.store.identity import Identity
@@ -95,8 +97,25 @@ class Stream:
         self.is_forked = False  # this process is not the one that opened it
         self._listeners: list[Callable[[], None]] = []
         self._waits_for_disk = isinstance(rules.store, FileStore) and rules.store.durability == "disk"
+        self._consumers = None if self._is_beside else Consumers(rules, self._consumer_log(rules.store))
+
+    def _consumer_log(self, store: Store) -> ConsumerLog | None:
+        if not isinstance(store, FileStore):
+            return None
+        root = self._database.root
+        assert root is not None, "a reader writes no log"
+        return ConsumerLog(
+            store.disk, store.paths.consumers, store.stream_id, store.durability, root.committer, store.report
+        )
 
     # What it is.
+
+    @property
+    def consumers(self) -> Consumers:
+        """All its consumers, for those who hold the lock."""
+        if self._consumers is None:
+            raise ReadOnlyStore(self._database.path, "it was opened read-only")
+        return self._consumers
 
     @property
     def name(self) -> str:
@@ -267,7 +286,8 @@ class Stream:
                     return True
                 if stop is not None and time.monotonic() >= stop:
                     return False
-                woken.wait(POLL_S)
+                if woken.wait(POLL_S):
+                    return True
         self._check()
         return woken.wait(timeout)
 
@@ -398,7 +418,10 @@ class Stream:
                 raise StreamSealed
             if self.config.deny_purge:
                 raise DeniedPurge
-            return self._rules.store.purge_ex(subject, seq, keep)
+            purged = self._rules.store.purge_ex(subject, seq, keep)
+            self.consumers.purged(subject)
+            self.consumers.flush()
+            return purged
 
     def adopt(self, job: str, tasks: Sequence[dict[str, Any]], *, query: str = "", batch: int = 0) -> Adopted:
         """Take in what the tasks of a job have staged (db/stage.py), all of it or none, and once for each batch of a
@@ -513,6 +536,7 @@ class Stream:
         with self._lock:
             self.identity = identity
             self._rules.configure(config)
+            self.consumers.configured()
 
     def _check(self) -> None:
         if self._rules.store.core.is_closed:
@@ -522,13 +546,19 @@ class Stream:
 
     def _close(self) -> None:
         with self._lock:
-            self._rules.store.stop()  # type: ignore[attr-defined]
+            try:
+                if self._consumers is not None:
+                    self._consumers.close()
+            finally:
+                self._rules.store.stop()  # type: ignore[attr-defined]
         self._tell()
 
     def _let_go(self) -> None:
         """Close it without writing anything: it is about to be deleted."""
         with self._lock:
             store = self._rules.store
+            if self._consumers is not None:
+                self._consumers.abandon()
             if isinstance(store, FileStore):
                 store.abandon()
             else:

@@ -47,6 +47,7 @@ cdef class Consumer(Watcher):
     cdef bint headers_only
     cdef bint has_deadlines                # pending messages come again by themselves
     cdef public bint collects              # what is acknowledged is collected, as the stream's retention asks for it
+    cdef public bint tells                 # somebody asks for `take_given_up` and `take_dropped`
     cdef public int64_t paused_until_ns    # 0: not paused
     cdef readonly int64_t wake_ns          # when `look` that found nothing should be asked again; 0: when something happens
     cdef uint64_t replay_to                # up to here messages come in their old rhythm

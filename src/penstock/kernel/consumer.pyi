@@ -21,6 +21,7 @@ class Consumer:
     """A place in a stream."""
 
     collects: bool
+    tells: bool
     paused_until_ns: int
     last_delivered_ns: int
     last_acked_ns: int

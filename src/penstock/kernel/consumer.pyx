@@ -285,7 +285,8 @@ cdef class Consumer(Watcher):
                 entry = self.table.pending_entry(seq)
             if self.max_deliver <= 0 or <int64_t>entry.deliveries < self.max_deliver:
                 return 1
-            self.given_up.append((self.held, entry.deliveries))
+            if self.tells:
+                self.given_up.append((self.held, entry.deliveries))
             if self.table.abandon(self.held) < 0:
                 raise MemoryError
             self.held = 0
@@ -305,7 +306,8 @@ cdef class Consumer(Watcher):
                 parcel.deliveries = entry.deliveries + 1
                 parcel.pending = self.count
                 return LOOK_FOUND
-            self.dropped.append((self.held, entry.deliveries))
+            if self.tells:
+                self.dropped.append((self.held, entry.deliveries))
             if self.table.remove(self.held, self.held) < 0:
                 raise MemoryError
             self.held = 0
@@ -451,7 +453,7 @@ cdef class Consumer(Watcher):
             return 0
         if self.table.used and seq >= self.table.at(0).seq:
             entry = self.table.pending_entry(seq)
-            if entry != NULL:
+            if entry != NULL and self.tells:
                 self.dropped.append((seq, entry.deliveries))
             if self.table.remove(seq, seq) < 0:
                 raise MemoryError

@@ -16,6 +16,8 @@ cdef struct Window:
 cdef class Windows:
     cdef Window windows[8]
     cdef uint64_t clock
+    cdef uint64_t size                     # of the next read: large where much of the last one was wanted
+    cdef uint32_t served                   # records of the last read that were
     cdef readonly uint64_t reads           # of files, so far
     cdef const uint8_t* fetch(self, Core core, Block* block, uint32_t row, Record* record) except? NULL
     cdef Window* window(self, Core core, Block* block, uint64_t start, uint64_t stop) except NULL

@@ -121,6 +121,7 @@ class StreamRules:
         self.store = store
         self.dedupe = DedupeWindow(config.duplicate_window)
         self.is_heard = False  # somebody takes what `republished` gives: without that nothing is kept for it
+        self.interest: Filters | None = None  # interest retention: what somebody wants; None: nobody wants anything
         self._republisher: Republisher | None = None
         self._last_id: str | None = None  # not known yet
         self._use(config)
@@ -129,7 +130,6 @@ class StreamRules:
         if isinstance(store, FileStore) and config.duplicate_window:
             since = store.clock.now_ns() - config.duplicate_window
             self.dedupe.load(store.recent_marks(since), since)
-        self.drop_unwanted()
 
     def _use(self, config: StreamConfig) -> None:
         """Take over what a configuration says of subjects."""
@@ -143,13 +143,7 @@ class StreamRules:
         self._use(config)
         self.store.configure(limits_of(config))
         self.dedupe.window_ns = config.duplicate_window
-        self.drop_unwanted()
         self.store.enforce_limits()
-
-    def drop_unwanted(self) -> None:
-        """Interest retention: what came in otherwise than by a publish has no consumer that would want it."""
-        if self.config.retention == "interest" and self.store.index.messages and self.store.is_writable:
-            self.store.purge()
 
     def _rolled_back(self, seq: int) -> None:
         self.dedupe.forget_above(seq)
@@ -214,11 +208,11 @@ class StreamRules:
             self.store.drop_if_due()  # before a rule looks at what is there
         refused: list[tuple[int, ApiError]] = []
         duplicates: dict[int, int] = {}
-        if self._transform is not None or self.config.retention == "interest":
+        is_choosy = self.config.retention == "interest" and (self.interest is None or not self.interest.is_all)
+        if self._transform is not None or is_choosy:
             self._check_subjects(batch, refused)
-        if self.config.retention == "interest":
-            for at in range(batch.count):
-                self._pass_by(batch, at, refused, duplicates)
+        if is_choosy:
+            self._take_wanted(batch, refused, duplicates)
         else:
             self._take_all(batch, refused, duplicates)
         if len(refused) > 1:
@@ -228,7 +222,8 @@ class StreamRules:
     def _take_all(self, batch: Batch, refused: list[tuple[int, ApiError]], duplicates: dict[int, int]) -> None:
         has_rules = batch.has_rules and batch.sift_rules(self.config.max_msg_size)
         if self._republisher is not None and self.is_heard:
-            self._take_heard(batch, self._republisher, refused, duplicates)
+            for at in range(batch.count):
+                self._take_heard(batch, at, self._republisher, refused, duplicates)
             return
         if not has_rules:
             self._take_run(batch, 0, batch.count, refused, duplicates)
@@ -266,21 +261,38 @@ class StreamRules:
     def _take_heard(
         self,
         batch: Batch,
+        at: int,
         republisher: Republisher,
         refused: list[tuple[int, ApiError]],
         duplicates: dict[int, int],
     ) -> None:
-        """One by one: each is published again with the sequence that its subject had before it."""
+        """One that is published again, with the sequence that its subject had before it."""
+        subject = batch.subject(at)
+        previous = self.store.query.last_seq([subject]) if republisher.wants(subject) else 0
+        if batch.asks_rules(at):
+            self._take_one(batch, at, refused, duplicates)
+        else:
+            self._take_run(batch, at, at + 1, refused, duplicates)
+        if not batch.status(at):
+            headers, payload = batch.headers(at) or b"", batch.payload(at)
+            republisher.note(batch.seq(at), self.store.core.last_time, subject, headers, payload, previous)
+
+    def _take_wanted(self, batch: Batch, refused: list[tuple[int, ApiError]], duplicates: dict[int, int]) -> None:
+        """Interest retention, and not every subject has somebody who wants it."""
+        republisher = self._republisher if self.is_heard else None
+        if batch.has_rules:
+            batch.sift_rules(self.config.max_msg_size)
         for at in range(batch.count):
-            subject = batch.subject(at)
-            previous = self.store.query.last_seq([subject]) if republisher.wants(subject) else 0
-            if batch.asks_rules(at):
+            if batch.status(at) == JUDGED:
+                continue
+            if self.interest is None or not self.interest.match(batch.subject(at)):
+                self._pass_by(batch, at, refused, duplicates)
+            elif republisher is not None:
+                self._take_heard(batch, at, republisher, refused, duplicates)
+            elif batch.asks_rules(at):
                 self._take_one(batch, at, refused, duplicates)
             else:
                 self._take_run(batch, at, at + 1, refused, duplicates)
-            if not batch.status(at):
-                headers, payload = batch.headers(at) or b"", batch.payload(at)
-                republisher.note(batch.seq(at), self.store.core.last_time, subject, headers, payload, previous)
 
     def _pass_by(self, batch: Batch, at: int, refused: list[tuple[int, ApiError]], duplicates: dict[int, int]) -> None:
         """Interest retention, and nobody is interested: a message takes a sequence, and is not stored."""

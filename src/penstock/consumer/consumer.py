@@ -1,0 +1,99 @@
+"""Consumer: one consumer of a stream, as both doors see it: its configuration, its place, what the log keeps of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.consumer.config import ConsumerConfig
+from penstock.kernel.ack_table import ALL, EXPLICIT, NONE, AckTable
+from penstock.kernel.consumer import Consumer as Engine
+
+if TYPE_CHECKING:
+    from penstock.kernel.windows import Windows
+    from penstock.store.base import Store
+
+POLICIES = {"none": NONE, "explicit": EXPLICIT, "all": ALL, "flow_control": ALL}
+
+
+class Meta(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the log keeps of a consumer beside its state."""
+
+    name: str
+    created_ns: int
+    config: ConsumerConfig
+    resume_seq: int = 0  # last per subject: where it goes on after the list; 0: there is no list
+    replay_to: int = 0  # replay original: up to which sequence
+
+
+_DECODER = msgspec.json.Decoder(Meta)
+
+
+def encode_meta(meta: Meta) -> bytes:
+    return msgspec.json.encode(meta)
+
+
+def decode_meta(raw: bytes) -> Meta:
+    """What `encode_meta` wrote; ValueError where it is something else."""
+    return _DECODER.decode(raw)
+
+
+def table_of(meta: Meta, state: bytes, notes: list[bytes]) -> AckTable:
+    """The deliveries that the log tells of; ValueError where it cannot be."""
+    table = AckTable.decode(state, POLICIES[meta.config.ack_policy])
+    for note in notes:
+        table.apply(note)
+    return table
+
+
+class Consumer:
+    """One consumer. Its engine knows what comes next; everything here belongs to the holder of the stream's lock."""
+
+    __slots__ = ("config", "created_ns", "engine", "is_deleted", "meta", "name", "number")
+
+    def __init__(self, meta: Meta, number: int, store: Store, table: AckTable, windows: Windows) -> None:
+        self.meta = meta
+        self.name = meta.name
+        self.config = meta.config
+        self.created_ns = meta.created_ns
+        self.number = number  # in the log; 0: it is not kept there
+        self.is_deleted = False
+        self.engine = Engine(store.core, table, self.config.filters, windows)
+        self._configure()
+        if meta.resume_seq:
+            seqs = store.query.last_seqs(self.config.filters, upto=meta.resume_seq - 1) if meta.resume_seq > 1 else []
+            delivered = table.delivered_stream_seq
+            self.engine.start_with([seq for seq in seqs or () if seq > delivered], max(meta.resume_seq, delivered + 1))
+        if meta.replay_to:
+            self.engine.replay(meta.replay_to)
+
+    def _configure(self) -> None:
+        config = self.config
+        self.engine.configure(
+            config.filters,
+            config.ack_wait,
+            config.backoff,
+            config.max_deliver,
+            config.max_ack_pending,
+            config.headers_only,
+            config.ack_policy != "flow_control",
+        )
+        pause = config.pause_until
+        self.engine.paused_until_ns = pause.ns if pause is not None and pause.ns > 0 else 0
+
+    def use(self, config: ConsumerConfig) -> None:
+        """Its configuration has changed."""
+        self.config = config
+        self.meta = msgspec.structs.replace(self.meta, config=config)
+        self._configure()
+
+    @property
+    def table(self) -> AckTable:
+        return self.engine.table
+
+    def is_paused(self, now_ns: int) -> bool:
+        return now_ns < self.engine.paused_until_ns
+
+    def __repr__(self) -> str:
+        return f"<Consumer {self.name}>"

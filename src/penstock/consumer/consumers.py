@@ -1,0 +1,307 @@
+"""Consumers: all consumers of one stream. Who there is, what is written down of them, and what nobody needs any more.
+
+Under the stream's lock. A change is made in memory at once; `flush`, at the end of a turn, hands what has changed to
+the log and deletes what work-queue and interest streams are done with. Rules: docs/consumers.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from penstock.consumer.config import ConsumerConfig
+from penstock.consumer.consumer import POLICIES, Consumer, Meta, decode_meta, encode_meta, table_of
+from penstock.consumer.rules import Admission
+from penstock.kernel.ack_table import AckTable
+from penstock.kernel.constants import REASONS
+from penstock.kernel.consumer import Consumer as Engine
+from penstock.kernel.consumer import retire, sweep
+from penstock.kernel.subject import Filters, covers
+from penstock.kernel.windows import Windows
+
+if TYPE_CHECKING:
+    from penstock.store.consumer_log import ConsumerLog
+    from penstock.stream.stream import StreamRules
+
+ACK, INTEREST = REASONS.index("ack"), REASONS.index("interest")
+Listener = Callable[[Consumer, str], None]
+
+
+class Consumers:
+    """The consumers of one stream.
+
+    Always true: `by_name` has every consumer there is; the stream's rules know what they are interested in.
+    """
+
+    def __init__(self, rules: StreamRules, log: ConsumerLog | None) -> None:
+        """`log` is None for a stream in memory."""
+        self.rules = rules
+        self.store = rules.store
+        self.log = log
+        self.by_name: dict[str, Consumer] = {}
+        self.on_change: list[Listener] = []
+        self._unread: dict[int, tuple[bytes, bytes]] = {}  # of consumers that we do not understand
+        self._windows = Windows()
+        self._touched: dict[Consumer, None] = {}
+        self._has_changed = False  # somebody came, went or was changed since the last flush
+        self._engines: list[Engine] = []
+        if log is not None:
+            self._load(log)
+        self._use_interest()
+        self._reconcile()
+
+    def _load(self, log: ConsumerLog) -> None:
+        for number, entry in log.entries.items():
+            try:
+                meta = decode_meta(entry.meta)
+            except ValueError as error:
+                self._unread[number] = entry.meta, entry.state
+                self._found(f"consumer number {number}: its configuration cannot be read; it is kept: {error}")
+                continue
+            try:
+                table = table_of(meta, entry.state, entry.notes)
+            except ValueError as error:
+                table = AckTable(POLICIES[meta.config.ack_policy], self._start(meta.config)[0])
+                self._found(f"consumer {meta.name}: its state cannot be read, and it begins anew: {error}")
+            table.logged = True
+            self._add(Consumer(meta, number, self.store, table, self._windows))
+        log.forget_entries()
+
+    def _found(self, text: str) -> None:
+        self.store.report.add("set aside", "consumers", text)
+
+    def _add(self, consumer: Consumer) -> None:
+        self.by_name[consumer.name] = consumer
+        self._engines.append(consumer.engine)
+        consumer.engine.collects = self.rules.config.retention != "limits"
+
+    def _reconcile(self) -> None:
+        """The stream and the log may have been cut off at different moments."""
+        if not self.store.is_writable:
+            return
+        for consumer in self.by_name.values():
+            consumer.engine.reconcile()
+            self.touch(consumer)
+        retention = self.rules.config.retention
+        if retention == "interest" or (retention == "workqueue" and self.by_name):
+            removed = sweep(
+                self.store.core, self._engines, retention == "workqueue", self._reason, self.store.clock.now_ns()
+            )
+            if removed:
+                self.store.commit()
+
+    # Who there is.
+
+    @property
+    def configs(self) -> Mapping[str, ConsumerConfig]:
+        return {name: consumer.config for name, consumer in self.by_name.items()}
+
+    def __len__(self) -> int:
+        return len(self.by_name)
+
+    def __iter__(self) -> Iterator[Consumer]:
+        return iter(tuple(self.by_name.values()))
+
+    def create(self, admission: Admission) -> Consumer:
+        """The consumer that `rules.admit` has let in, new or changed."""
+        consumer = self.by_name.get(admission.name)
+        if consumer is not None:
+            if consumer.config != admission.config:
+                self.set_config(consumer, admission.config)
+            return consumer
+        now = self.store.clock.now_ns()
+        config = admission.config
+        start, resume = self._start(config)
+        is_kept = self.log is not None and not config.mem_storage
+        number = self.log.next_number if self.log is not None and is_kept else 0
+        table = AckTable(POLICIES[config.ack_policy], start)
+        table.logged = is_kept
+        replay_to = self.rules.last_seq if config.replay_policy == "original" else 0
+        consumer = Consumer(
+            Meta(admission.name, now, config, resume, replay_to), number, self.store, table, self._windows
+        )
+        self._add(consumer)
+        if is_kept:
+            self._put(consumer)
+        self._has_changed = True
+        self._use_interest()
+        self._tell(consumer, "create")
+        return consumer
+
+    def _start(self, config: ConsumerConfig) -> tuple[int, int]:
+        """The first sequence to deliver, and where it goes on after the list of each subject's last (0: none)."""
+        store, policy, resume = self.store, config.deliver_policy, 0
+        last = self.rules.last_seq
+        start = first = store.index.first_seq
+        if policy == "last":
+            start = store.query.last_seq(config.filters) if config.filters else last
+        elif policy == "new":
+            start = last + 1
+        elif policy == "by_start_sequence":
+            start = config.opt_start_seq
+        elif policy == "by_start_time":
+            start = store.seq_from_time(config.opt_start_ns or 0)
+        elif policy == "last_per_subject" and self.rules.config.max_msgs_per_subject != 1:
+            seqs = store.query.last_seqs(config.filters, upto=last) if last else []
+            resume = last + 1
+            start = seqs[0] if seqs else resume
+        return min(max(start, first, 1), last + 1), resume
+
+    def set_config(self, consumer: Consumer, config: ConsumerConfig) -> None:
+        """Change a consumer's configuration: by an update, a pause."""
+        consumer.use(config)
+        if consumer.number:
+            self._put(consumer)
+        self._has_changed = True
+        self._use_interest()
+        self._tell(consumer, "update")
+
+    def reset(self, consumer: Consumer, seq: int) -> None:
+        """Deliver from `seq` on again, with consumer sequences from 1."""
+        table = AckTable(consumer.table.policy, max(seq, 1))
+        table.logged = bool(consumer.number)
+        consumer.engine.go_to(table)
+        if consumer.number:
+            self._put(consumer)
+        self._has_changed = True
+
+    def delete(self, name: str) -> Consumer:
+        """Remove a consumer; KeyError where there is none. What only it needed goes with it on an interest stream."""
+        consumer = self.by_name.pop(name)
+        consumer.is_deleted = True
+        consumer.engine.close()
+        self._engines.remove(consumer.engine)
+        self._touched.pop(consumer, None)
+        if consumer.number and self.log is not None:
+            self.log.remove(consumer.number)
+        self._has_changed = True
+        self._use_interest()
+        self.drop_unneeded()
+        self._tell(consumer, "delete")
+        return consumer
+
+    def _put(self, consumer: Consumer) -> None:
+        assert self.log is not None
+        consumer.table.changes()  # the state has them
+        self.log.put(consumer.number, encode_meta(consumer.meta), consumer.table.encode())
+
+    def _tell(self, consumer: Consumer, what: str) -> None:
+        for listener in tuple(self.on_change):
+            listener(consumer, what)
+
+    # What they are interested in.
+
+    def _use_interest(self) -> None:
+        """Tell the stream's rules which subjects somebody wants."""
+        if self.rules.config.retention != "interest":
+            self.rules.interest = None
+            return
+        filters: set[str] = set()
+        for consumer in self.by_name.values():
+            filters.update(consumer.config.filters or (">",))
+        self.rules.interest = Filters([">"] if ">" in filters else sorted(filters)) if filters else None
+
+    @property
+    def _reason(self) -> int:
+        return ACK if self.rules.config.retention == "workqueue" else INTEREST
+
+    def drop_unneeded(self) -> None:
+        """Interest retention: delete what no consumer wants (any more)."""
+        if self.rules.config.retention == "interest" and sweep(
+            self.store.core, self._engines, False, INTEREST, self.store.clock.now_ns()
+        ):
+            self.store.submit()
+
+    def configured(self) -> None:
+        """The stream's configuration has changed."""
+        retention = self.rules.config.retention
+        for consumer in self.by_name.values():
+            consumer.engine.collects = retention != "limits"
+        self._use_interest()
+        self.drop_unneeded()
+
+    def purged(self, subject: str = "") -> None:
+        """The stream was purged of a subject: those who wanted nothing else go on at its beginning."""
+        first = self.store.index.first_seq
+        for consumer in self.by_name.values():
+            filters = consumer.config.filters or (">",)
+            if subject in ("", ">") or all(covers(subject, one) for one in filters):
+                consumer.engine.purged(first)
+            self.touch(consumer)
+
+    # What is written down.
+
+    def touch(self, consumer: Consumer) -> None:
+        """It has delivered, or was told something."""
+        self._touched[consumer] = None
+
+    def touch_all(self) -> None:
+        """Messages left the stream: whoever had one pending has changed."""
+        for consumer in self.by_name.values():
+            self._touched[consumer] = None
+
+    def flush(self) -> int:
+        """Write down what has changed, delete what nobody needs any more: the log's position after it.
+
+        Nothing waits for a disk.
+        """
+        touched, self._touched = self._touched, {}
+        has_uses = self.rules.config.retention != "limits" and bool(touched)
+        if has_uses and retire(self.store.core, self._engines, self._reason, self.store.clock.now_ns()):
+            self.store.submit()
+        log = self.log
+        if log is None:
+            return 0
+        has_notes = self._has_changed
+        for consumer in touched:
+            if consumer.number and not consumer.is_deleted:
+                changes = consumer.table.changes()
+                if changes:
+                    log.note(consumer.number, changes)
+                    has_notes = True
+        self._has_changed = False
+        if not has_notes:
+            return log.position
+        if log.wants_fold:
+            self._fold(log)
+        return log.submit()
+
+    def _fold(self, log: ConsumerLog) -> None:
+        kept = [consumer for consumer in self.by_name.values() if consumer.number]
+        for consumer in kept:
+            consumer.table.changes()  # the states have them
+        told = [(consumer.number, encode_meta(consumer.meta), consumer.table.encode()) for consumer in kept]
+        log.fold(told + [(number, *unread) for number, unread in self._unread.items()])
+
+    def is_durable(self, position: int) -> bool:
+        """Whether what `flush` gave this position for is safe at the store's durability."""
+        return self.log is None or self.log.committed(position)
+
+    def sync(self, position: int) -> None:
+        """Have a commit thread make it so; the log's eventfd is told."""
+        if self.log is not None:
+            self.log.sync(position)
+
+    def wait(self) -> None:
+        """Make all that was flushed so, in this thread; raises when that fails."""
+        if self.log is not None:
+            self.log.wait()
+
+    def close(self) -> None:
+        """Write everything down; nobody delivers any more."""
+        if self.log is not None:
+            self.touch_all()
+            self.flush()
+            self.log.close()
+        self._let_go()
+
+    def abandon(self) -> None:
+        """Close without writing."""
+        if self.log is not None:
+            self.log.abandon()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for engine in self._engines:
+            engine.close()
+        self._windows.clear()
