@@ -22,6 +22,13 @@ DAY = timedelta(days=1)
 NUID = re.compile(r"^[0-9A-Za-z]{22}$")
 # By key, whatever the value: what belongs to a process, a connection or a moment.
 BY_KEY = {"rtt", "client_id", "cid", "port", "nonce", "go", "git_commit", "active", "uptime", "idle"}
+BY_KEY |= {"pause_remaining", "ack_time"}
+ACK_TIME = re.compile(r"(\$JS\.ACK\.[^. ]+\.[^. ]+\.\d+\.\d+\.\d+)\.\d{19}\.(\d+)")
+FLOW = re.compile(r"(\$JS\.FC\.[^. ]+\.[^. ]+)\.[0-9A-Za-z]{4}\b")
+MADE_UP = re.compile(r"^[0-9A-Za-z]{8}$")  # a consumer's name where nobody gave it one
+PIN = re.compile(rb"Nats-Pin-Id: ([0-9A-Za-z]{22})")
+IDENTITY = re.compile(r"(Nats-Stream-Identity): [0-9A-Za-z]{8}\b")
+PIN_KEYS = ("pinned_client_id", "pinned_id")
 OURS = {"product"}  # fields that only we have
 THEIRS = {"git_commit", "xkey"}  # of INFO: the other server's build, and its key for auth callouts
 
@@ -51,8 +58,32 @@ class Normal:
     def __init__(self, names: dict[str, str]) -> None:
         self._names = names
 
+    def learn(self, value: Any) -> None:
+        """Names and pins that the server has made up are numbered as they come."""
+        if isinstance(value, list):
+            for item in value:
+                self.learn(item)
+        if not isinstance(value, dict):
+            return
+        config, name = value.get("config"), value.get("name")
+        is_consumer = "stream_name" in value and isinstance(config, dict) and isinstance(name, str)
+        if is_consumer and not {"name", "durable_name"} & set(config) and MADE_UP.match(name):
+            self._number(name, "consumer")
+        for key in PIN_KEYS:
+            if value.get(key):
+                self._number(value[key], "pin")
+        for item in value.values():
+            self.learn(item)
+
+    def _number(self, made_up: str, noun: str) -> None:
+        if made_up not in self._names:
+            count = sum(placeholder.startswith(f"<{noun} ") for placeholder in self._names.values())
+            self._names[made_up] = f"<{noun} {count + 1}>"
+
     def text(self, data: bytes | str) -> str:
         text = data if isinstance(data, str) else data.decode("utf-8", "backslashreplace")
+        text = IDENTITY.sub(r"\1: <identity>", text)
+        text = FLOW.sub(r"\1.<random>", ACK_TIME.sub(r"\1.<ns>.\2", text))
         for name, placeholder in self._names.items():
             text = text.replace(name, placeholder)
         if len(text) > TEXT_MAX:
@@ -97,6 +128,7 @@ class Normal:
             except ValueError:
                 value = None
             if value is not None and go_json(value) == data:
+                self.learn(value)
                 return {"json": self.value(value)}
         return {"text": self.text(data)}
 
@@ -116,6 +148,9 @@ class Normal:
         if frame.reply is not None:
             kept["reply"] = self.text(frame.reply)
         if frame.headers is not None:
+            pin = PIN.search(frame.headers)
+            if pin:
+                self._number(pin[1].decode(), "pin")
             kept["headers"] = self.text(frame.headers)
         return kept | self.payload(frame.payload)
 

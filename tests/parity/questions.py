@@ -1,4 +1,4 @@
-"""The questions that the configuration's own tests ask, too: tools/stream_parity_questions.py."""
+"""The questions that the configurations' own tests ask, too: tools/{stream,consumer}_parity_questions.py."""
 
 from __future__ import annotations
 
@@ -8,9 +8,23 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
+from consumer_parity_questions import CREATE as CONSUMER_CREATE
+from consumer_parity_questions import Question as ConsumerQuestion
 from stream_parity_questions import AGAIN, CHECK, CREATE, NS, PUBLISH, UPDATE, stream
 
-__all__ = ["AGAIN", "CHECK", "CREATE", "NS", "PUBLISH", "UPDATE", "stream", "stream_of"]
+__all__ = [
+    "AGAIN",
+    "CHECK",
+    "CONSUMERS",
+    "CREATE",
+    "NS",
+    "PUBLISH",
+    "UPDATE",
+    "ConsumerQuestion",
+    "stream",
+    "stream_of",
+]
+CONSUMERS = {question.case: question for question in CONSUMER_CREATE}
 
 
 def stream_of(request: dict[str, Any] | str) -> str:

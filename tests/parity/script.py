@@ -123,6 +123,32 @@ class Connection:
         """Everything up to a message whose header line has a status."""
         return self._read_until(did, lambda f: f.headers is not None and f.headers.startswith(b"NATS/1.0 "))
 
+    def read_until_statuses(self, count: int, did: str = "") -> list[Frame]:
+        """Everything up to the `count`-th message whose header line has a status, heartbeats not counted."""
+        left = [count]
+
+        def is_last(frame: Frame) -> bool:
+            if frame.headers is not None and frame.headers.startswith(b"NATS/1.0 ") and frame.headers[9:12] != b"100":
+                left[0] -= 1
+            return left[0] == 0
+
+        return self._read_until(did or f"read until {count} statuses", is_last)
+
+    def read_messages(self, count: int, did: str = "") -> list[Frame]:
+        """The next `count` messages; statuses between them, which come by the clock, are left out."""
+        frames: list[Frame] = []
+        left = [count]
+
+        def is_last(frame: Frame) -> bool:
+            if frame.headers is None or not frame.headers.startswith(b"NATS/1.0 "):
+                frames.append(frame)
+                left[0] -= 1
+            return left[0] == 0
+
+        self._read_until(did, is_last, is_kept=False)
+        self._script.note(self.name, did or f"read {count} messages", [self._told(frame) for frame in frames])
+        return frames
+
     def read_until_subject(self, subject: str, did: str) -> list[Frame]:
         """Everything up to a message on `subject`; that nobody listens is told at once, so it comes first."""
         frames = self._read_until(did, lambda frame: frame.subject == subject.encode(), is_kept=False)
@@ -175,6 +201,7 @@ class Connection:
         while time.monotonic() < stop:
             answer = self.api(subject, payload, is_kept=False)
             if is_so(answer):
+                self._script.normal.learn(answer)
                 self._script.note(self.name, f"until {subject}", [{"json": self._script.normal.value(answer)}])
                 return answer
             time.sleep(0.02)
