@@ -67,6 +67,8 @@ cdef class Log:
     cdef bint is_flushing
     cdef bint is_asked_again
     cdef bint is_busy
+    cdef uint64_t sync_wanted              # somebody waits for a sync up to here, where `os` alone would not make one yet
+    cdef bint is_quiet                     # the writer looks for itself: nobody is told of this commit
     cdef bint needs_rewrite                # a sync failed: what it covered is written again before the next one
     cdef int64_t dirty_since               # monotonic ns of the first byte not yet synced, 0 when clean
     cdef Committer committer
@@ -82,6 +84,8 @@ cdef class Log:
     cdef void submit(self) noexcept nogil
     cdef int flush(self, bint sync) noexcept nogil
     cdef int flush_locked(self, bint sync) noexcept nogil
+    cdef int write_now(self) noexcept nogil
+    cdef void ask_sync(self, uint64_t position) noexcept nogil
     cdef int sync_behind(self) noexcept nogil
     cdef void give_back(self, BlockFile* file) noexcept nogil
     cdef int64_t write_again(self, BlockFile* file) noexcept nogil

@@ -328,9 +328,28 @@ cdef class Log:
             self.store_head(last.id, last.written, HEAD_OPEN)
         pthread_cond_broadcast(self.moved)
         pthread_mutex_unlock(self.lock)
-        if self.notify_fd >= 0:
+        if self.notify_fd >= 0 and not self.is_quiet:
             c_write(self.notify_fd, &one, 8)
         return 0
+
+    cdef int write_now(self) noexcept nogil:
+        """Write what is submitted, in this thread, unless another is at it: 1, and a commit thread is to be asked. Else 0 or -errno."""
+        cdef int answer
+        if pthread_mutex_trylock(self.io) != 0:
+            return 1
+        self.is_quiet = True
+        answer = self.flush_locked(False)
+        self.is_quiet = False
+        pthread_mutex_unlock(self.io)
+        return answer
+
+    cdef void ask_sync(self, uint64_t position) noexcept nogil:
+        """Have a commit thread sync up to `position`, which was submitted, whatever the durability."""
+        pthread_mutex_lock(self.lock)
+        if position > self.sync_wanted:
+            self.sync_wanted = position
+        pthread_mutex_unlock(self.lock)
+        self.committer.ask(self)
 
     cdef void give_back(self, BlockFile* file) noexcept nogil:
         """The space that was set aside for a file and is not needed any more. It is only space: a failure harms nobody."""
@@ -364,8 +383,9 @@ cdef class Log:
         cdef uint64_t stops[64]
         cdef int count = 0, n
         cdef int answer = 0, failed = 0
-        cdef bint is_new_entry = False, is_all = True
+        cdef bint is_new_entry = False, is_all = True, is_wanted
         cdef uint64_t target, target_seq
+        cdef uint64_t one = 1
         if self.needs_rewrite or self.fail_errno:
             return self.flush(True)
         pthread_mutex_lock(self.io)         # no write is half done while the stops are taken
@@ -398,6 +418,7 @@ cdef class Log:
             if failed < 0:
                 self.fail(failed, "sync", self.folder_path)
         pthread_mutex_lock(self.lock)
+        is_wanted = self.sync_wanted > self.synced
         for n in range(count):
             files[n].users -= 1
             if failed == 0:
@@ -420,6 +441,8 @@ cdef class Log:
             self.give_back(file)
         pthread_cond_broadcast(self.moved)
         pthread_mutex_unlock(self.lock)
+        if is_wanted and failed == 0 and self.notify_fd >= 0:
+            c_write(self.notify_fd, &one, 8)
         return failed
 
     cdef void store_head(self, uint64_t block_id, uint64_t offset, uint64_t state) noexcept nogil:
@@ -590,7 +613,10 @@ cdef int64_t _due(Log log) noexcept nogil:
 
 cdef void _work(Log log, bint is_asked) noexcept nogil:
     """What is due: the commit that was asked for, the late write of `lazy`, or the background sync."""
-    if is_asked:
+    if is_asked and log.durability != DURABLE_DISK and log.sync_wanted > log.synced:
+        if log.flush(False) == 0:
+            log.sync_behind()              # beside the writers: they do not wait for it
+    elif is_asked:
         log.flush(log.durability == DURABLE_DISK)
     elif log.durability == DURABLE_LAZY and log.written != log.submitted:
         log.flush(False)

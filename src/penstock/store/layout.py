@@ -96,6 +96,10 @@ class StreamPaths:
         return os.path.join(self.root, "blocks")
 
     @property
+    def consumers(self) -> str:
+        return os.path.join(self.root, "consumers")
+
+    @property
     def head(self) -> str:
         return os.path.join(self.root, "HEAD")
 
