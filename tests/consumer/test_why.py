@@ -149,9 +149,9 @@ def test_a_stored_message_says_what_it_is_and_when_it_expires() -> None:
     ("removal", "code"),
     [
         ("user", "deleted"), ("purge", "purged"), ("rollup", "rolled_up"), ("erase", "erased"),
-        ("max_msgs", "max_msgs"), ("max_bytes", "max_bytes"), ("max_msgs_per_subject", "max_msgs_per_subject"), ("max_age", "expired"),
-        ("ttl", "expired"), ("ack", "acknowledged"), ("interest", "no_interest"), ("lost", "lost"),
-        ("skipped", "skipped"), ("compact", "deleted"), ("", "gone"),
+        ("max_msgs", "max_msgs"), ("max_bytes", "max_bytes"), ("max_msgs_per_subject", "max_msgs_per_subject"),
+        ("max_age", "expired"), ("ttl", "expired"), ("ack", "acknowledged"), ("interest", "no_interest"),
+        ("lost", "lost"), ("skipped", "skipped"), ("compact", "deleted"), ("", "gone"),
     ],
 )  # fmt: skip
 def test_a_message_that_is_gone_says_what_took_it(removal: str, code: str) -> None:
