@@ -29,7 +29,7 @@ LAYERS = [
     "cli",
     "testing",
 ]
-FACES = {"aio", "pytest_plugin", "__init__", "__main__"}  # they may use everything below them
+FACES = {"aio", "aio_buckets", "aio_consumer", "aio_watcher", "pytest_plugin", "__init__", "__main__"}  # they may use everything below them
 TEST_ONLY = "penstock.kernel.reference"
 
 

@@ -18,9 +18,14 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from penstock.aio_buckets import KeyValue, ObjectStore
 from penstock.db import database, stream
+from penstock.db.kv_entry import STREAM_PREFIX as KEY_VALUE_PREFIX
+from penstock.db.kv_entry import KeyValueOptions
+from penstock.db.object_info import STREAM_PREFIX as OBJECT_STORE_PREFIX
+from penstock.db.object_info import ObjectStoreOptions
 from penstock.db.stream import Ack, Acks, Headers, Item, StreamState, Subjects, When
 from penstock.db.waiters import Waiters
 from penstock.errors import ApiError, PublishRefused, StoreClosed, StoreError
@@ -115,9 +120,36 @@ class Database:
 
     async def delete_stream(self, name: str) -> None:
         await asyncio.to_thread(self._db.delete_stream, name)
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
         known = self._streams.pop(name, None)
         if known is not None:
             known._detach()
+
+    async def key_value(self, bucket: str, **options: Unpack[KeyValueOptions]) -> KeyValue:
+        """Open a key-value bucket, or create it; as the sync face's."""
+        found = await asyncio.to_thread(lambda: self._db.key_value(bucket, **options))
+        return KeyValue(found, await self.stream(found.stream.name))
+
+    async def key_values(self) -> list[str]:
+        return await asyncio.to_thread(self._db.key_values)
+
+    async def delete_key_value(self, bucket: str) -> None:
+        await asyncio.to_thread(self._db.delete_key_value, bucket)
+        self._forget(KEY_VALUE_PREFIX + bucket)
+
+    async def object_store(self, bucket: str, **options: Unpack[ObjectStoreOptions]) -> ObjectStore:
+        """Open an object store, or create it; as the sync face's."""
+        found = await asyncio.to_thread(lambda: self._db.object_store(bucket, **options))
+        return ObjectStore(found, await self.stream(found.stream.name))
+
+    async def object_stores(self) -> list[str]:
+        return await asyncio.to_thread(self._db.object_stores)
+
+    async def delete_object_store(self, bucket: str) -> None:
+        await asyncio.to_thread(self._db.delete_object_store, bucket)
+        self._forget(OBJECT_STORE_PREFIX + bucket)
 
     async def close(self) -> None:
         """As the sync face's; publishes that still wait get their answer."""
@@ -348,7 +380,7 @@ class Stream:
         if not isinstance(store, Snapshot):
             await news.wait()
             return
-        while not self._sync._has_news(store, seen):
+        while not news.is_set() and not self._sync._has_news(store, seen):
             await asyncio.sleep(stream.POLL_S)
 
     # Questions, and away: in a thread, as they may be long.

@@ -6,6 +6,7 @@
     CorruptBlock     "000007.blk at byte 4096: checksum differs": the thing, the place, the reason
   PullRefused        a pull request hears a status, such as "409 Consumer is push based"
   ReadError          a read found no message: past the end, deleted, never there
+  BucketError        a key or an object cannot be had, put or named so; KeyNotFound, ObjectNotFound are ReadErrors too
   PublishRefused     some messages of a batch were refused; it holds the acks of the others
 
 JetStream has many more errors; here are those that a stream, its publish path and its consumers can raise.
@@ -798,6 +799,103 @@ class PublishRefused(PenstockError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.refused, self.acks, self.count, self.first_subject)
+
+
+# ------------------------------------------------------------------------------------------------------------- buckets
+
+
+class BucketError(PenstockError):
+    """Something that a key-value bucket or an object store does not do; the text names the bucket and the thing."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.__dict__ | {"args": self.args})
+
+
+class BadBucketName(BucketError, ValueError):
+    def __init__(self, name: object) -> None:
+        super().__init__(f"bucket name {name!r}: letters, digits, - and _ only")
+
+
+class BucketNotFound(BucketError):
+    def __init__(self, bucket: str, kind: str, path: str, others: Sequence[str]) -> None:
+        super().__init__(f"there is no {kind} {bucket!r} in {path}; there are: {', '.join(others) or 'none'}")
+
+
+class NotABucket(BucketError):
+    """A stream with the name of a bucket's that is not one."""
+
+    def __init__(self, stream: str, why: str) -> None:
+        super().__init__(f"stream {stream} is not a bucket: {why}")
+
+
+class BadKey(BucketError, ValueError):
+    def __init__(self, bucket: str, key: object) -> None:
+        super().__init__(
+            f"key {key!r} of bucket {bucket}: letters, digits and - _ = / . only, no dot at an end or beside another"
+        )
+
+
+class KeyNotFound(BucketError, ReadError):
+    """The key has no value: it was never put, has expired, or (KeyDeleted) was deleted."""
+
+    def __init__(self, bucket: str, key: str, revision: int | None = None, why: str = "") -> None:
+        self.bucket, self.key, self.revision = bucket, key, revision
+        at = f" at revision {revision}" if revision is not None else ""
+        super().__init__(f"bucket {bucket} has no key {key!r}{at}" + (f": {why}" if why else ""))
+
+
+class KeyDeleted(KeyNotFound):
+    """The key's newest entry is a marker: `operation` is "DEL" or "PURGE", `revision` the marker's."""
+
+    def __init__(self, bucket: str, key: str, revision: int, operation: str) -> None:
+        self.operation = operation
+        super().__init__(bucket, key, revision, "it was purged" if operation == "PURGE" else "it was deleted")
+
+
+class RevisionMismatch(BucketError):
+    """The key has another revision than the caller believed (`actual`; 0: it has none): somebody else was faster."""
+
+    def __init__(self, bucket: str, key: str, wanted: int, actual: int) -> None:
+        self.bucket, self.key, self.wanted, self.actual = bucket, key, wanted, actual
+        super().__init__(
+            f"key {key!r} of bucket {bucket} is at revision {actual}, not {wanted}: get it again, then decide anew"
+        )
+
+
+class KeyExists(RevisionMismatch):
+    """`create` of a key that has a value."""
+
+    def __init__(self, bucket: str, key: str, actual: int) -> None:
+        super().__init__(bucket, key, 0, actual)
+        self.args = (f"bucket {bucket} has key {key!r} already, at revision {actual}: `put` or `update` it",)
+
+
+class ObjectNotFound(BucketError, ReadError):
+    """No object has this name, or it was deleted."""
+
+    def __init__(self, bucket: str, name: str, why: str = "") -> None:
+        self.bucket, self.name = bucket, name
+        super().__init__(f"object store {bucket} has no object {name!r}" + (f": {why}" if why else ""))
+
+
+class ObjectExists(BucketError):
+    """The name is another object's."""
+
+    def __init__(self, bucket: str, name: str) -> None:
+        self.bucket, self.name = bucket, name
+        super().__init__(f"object store {bucket} has an object {name!r} already: delete it first, or take another name")
+
+
+class BadObject(BucketError):
+    """An object that cannot be given out as it was put: its meta does not parse, or chunks are missing or differ."""
+
+    def __init__(self, bucket: str, name: str, why: str) -> None:
+        self.bucket, self.name = bucket, name
+        super().__init__(f"object {name!r} of object store {bucket}: {why}")
+
+
+class BadLink(BucketError, ValueError):
+    """A link that may not be, or that leads to no single object."""
 
 
 # ------------------------------------------------------------------------------------------------------------- helpers

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
@@ -59,6 +59,12 @@ from penstock.stream.config import (
 )
 from penstock.stream.config_json import decode_config, encode_config
 from penstock.stream.stream import StreamRules, limits_of
+
+if TYPE_CHECKING:
+    from penstock.db.kv import KeyValue
+    from penstock.db.kv_entry import KeyValueOptions
+    from penstock.db.object_info import ObjectStoreOptions
+    from penstock.db.objects import ObjectStore
 
 DELETED = ".deleted"  # no stream's name has a dot
 OWN_FILES = ("config.", "messages.jsonl", "HEAD", "CHECKPOINT", "TRUNCATE", "ADOPT", "BATCHES", "DELETES")
@@ -227,10 +233,56 @@ class Database:
                         f"{rubbish}: the stream is deleted; files that are not ours remain: {', '.join(left)}"
                     )
 
+    # Buckets: streams that the NATS clients use as stores, under the same names.
+
+    def key_value(self, bucket: str, **options: Unpack[KeyValueOptions]) -> KeyValue:
+        """Open a key-value bucket, or create it: history, ttl, description, max_value_size, max_bytes, storage,
+        limit_marker_ttl, compression, metadata.
+
+        With options that differ from the bucket's, it is changed. It is stream `KV_<bucket>`.
+        """
+        from penstock.db.kv import open_key_value
+
+        return open_key_value(self, bucket, options)
+
+    def key_values(self) -> list[str]:
+        """The names of the key-value buckets, sorted."""
+        from penstock.db.kv import key_value_names
+
+        return key_value_names(self)
+
+    def delete_key_value(self, bucket: str) -> None:
+        """Remove a key-value bucket and everything in it."""
+        from penstock.db.kv import delete_key_value
+
+        delete_key_value(self, bucket)
+
+    def object_store(self, bucket: str, **options: Unpack[ObjectStoreOptions]) -> ObjectStore:
+        """Open an object store, or create it: description, ttl, max_bytes, storage, compression, metadata.
+
+        With options that differ from the store's, it is changed. It is stream `OBJ_<bucket>`.
+        """
+        from penstock.db.objects import open_object_store
+
+        return open_object_store(self, bucket, options)
+
+    def object_stores(self) -> list[str]:
+        """The names of the object stores, sorted."""
+        from penstock.db.objects import object_store_names
+
+        return object_store_names(self)
+
+    def delete_object_store(self, bucket: str) -> None:
+        """Remove an object store and everything in it."""
+        from penstock.db.objects import delete_object_store
+
+        delete_object_store(self, bucket)
+
     def _clear(self, root: str) -> list[str]:
         """Remove what is left of a deleted stream, but for files that are not ours: those."""
         blocks = os.path.join(root, "blocks")
-        remove_tree(self.disk, os.path.join(root, "staging"))
+        for folder in ("staging", "consumers"):
+            remove_tree(self.disk, os.path.join(root, folder))
         for folder in (blocks, root):
             for entry in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
                 if entry.endswith((".blk", ".sum", ".damaged", ".tmp", ".begun")) or entry.startswith(OWN_FILES):
