@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 import xxhash
 
-from penstock.kernel import constants
+from penstock.kernel import constants, ledger_record
+from penstock.kernel.ack_table import AckTable
 from penstock.kernel.batch import Batch
 from penstock.kernel.record import encode_message
+from penstock.kernel.reference import ack_table
 from penstock.store import checkpoint as checkpoint_module
 from penstock.store.checkpoint import BlockRow, Checkpoint, decode_checkpoint
+from penstock.store.consumer_entries import LogHeader, log_name
 from penstock.store.file_store import FileStore
 from penstock.store.head import decode_head
 from penstock.store.layout import BlockHeader, StreamPaths, decode_header
@@ -143,6 +146,7 @@ def test_the_files_are_called_as_on_the_page() -> None:
         (paths.block(1), "blocks/000001.blk"),
         (paths.block(1, 2), "000001.2.blk"),
         (paths.summary(1), "blocks/000001.sum"),
+        (f"{paths.consumers}/{log_name(1)}", "consumers/000001.log"),
         (paths.head, "HEAD"),
         (paths.checkpoint, "CHECKPOINT"),
         (paths.truncate, "TRUNCATE"),
@@ -371,3 +375,41 @@ def test_the_grammar_of_the_summary_names_what_its_table_has() -> None:
     grammar = re.search(r"summary := (.*)", text)
     assert grammar
     assert ("version" in grammar[1].split()) == ("version" in layout("Summary (`.sum`)"))
+
+
+def test_the_header_of_a_consumer_log_is_laid_out_as_the_page_says() -> None:
+    data, table = LogHeader(STREAM_ID, 0x0101, 0x0202).encode(), layout("Consumer log")
+    check_no_gaps(table)
+    assert len(data) == constants.HEADER_SIZE == table["checksum"][0] + 8
+    wanted = {
+        "magic": ledger_record.LOG_MAGIC, "version": ledger_record.VERSION, "padding": bytes(6), "stream_id": STREAM_ID,
+        "file_id": 0x0101, "salt": 0x0202, "reserved": bytes(200), "checksum": xxhash.xxh64_intdigest(data[:248]),
+    }  # fmt: skip
+    check_fields(data, table, wanted)
+    shown = re.search(r"\| 0 \| magic \| 8 bytes \| `([^`]+)` \|", part("Consumer log"))
+    assert shown and shown[1].encode().decode("unicode_escape").encode("latin-1") == ledger_record.LOG_MAGIC
+
+
+def test_the_records_of_a_consumer_log_are_those_of_the_page() -> None:
+    kinds = next(row[2] for row in rows(part("Consumer log")) if row[0] == "kind")
+    assert {name: int(number) for number, name in re.findall(r"(\d) ([a-z]+)", kinds)} == ledger_record.KINDS
+    shown = re.search(r"<!-- example -->\n +([0-9a-f. ]+)\n", part("Consumer log"))
+    assert shown
+    table = AckTable()
+    table.deliver(1, 0, 0)
+    table.logged = True
+    table.ack(1)
+    data = ledger_record.encode_record(ledger_record.NOTE, 3, 5, table.changes(), 1)
+    cells = shown[1].split()
+    assert [f"{byte:02x}" for byte in data[:-8]] == cells[:-8] and cells[-8:] == [".."] * 8 and len(cells) == len(data)
+    assert data[-8:] == xxhash.xxh64_intdigest(data[:-8], 1).to_bytes(8, "little")
+
+
+def test_the_changes_of_a_consumer_are_those_of_the_page() -> None:
+    text = part("Consumer state")
+    plain = {name: int(kind) for name, kind in re.findall(r"^    (\w+) +:= n<<2\|(\d)", text, re.M)}
+    others = {name: int(kind) for name, kind in re.findall(r"^    (\w+) +:= (\d)<<2\|3", text, re.M)}
+    assert plain == {name.lower(): getattr(ack_table, name) for name in ("ACK", "DELIVER", "ACK_RUN")}
+    names = ("TIME", "REDELIVER", "DEADLINE", "ACK_ALL", "GIVE_UP", "DROP", "PURGE", "REWIND")
+    assert others == {name.lower(): getattr(ack_table, name) for name in names}
+    assert f"a run is of {ack_table.RUN_MAX:,} at most" in text
