@@ -297,13 +297,6 @@ class ClusterRequired(ApiError):
     code, err_code, description = 503, 10010, "JetStream clustering support required"
 
 
-class ConsumersMissing(ApiError):
-    """Consumers are of a later version; the code is that of a consumer that could not be created."""
-
-    code, err_code = 500, 10012
-    description = "consumers: this version of Penstock does not have them yet"
-
-
 class ConsumerNotFound(ApiError):
     code, err_code, description = 404, 10014, "consumer not found"
 

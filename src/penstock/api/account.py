@@ -20,6 +20,7 @@ from penstock.api.usage import (
     usage_of,
 )
 from penstock.broker.intake import Intake
+from penstock.consumer.config import CONSUMERS_MAX, ConsumerCaps
 from penstock.db.database import Database
 from penstock.errors import AccountLimitsExceeded, PenstockError, ResourcesExhausted, StreamNotFound
 from penstock.stream.config import StreamConfig
@@ -110,6 +111,8 @@ class JetStreamAccount:
 
     def stream(self, name: str) -> Intake:
         """A stream's place on the server; StreamNotFound otherwise."""
+        if name not in self.streams:
+            self.follow(name)  # the library may have made it just now, and that has not come to our turn yet
         intake = self.streams.get(name)
         if intake is None:
             raise StreamNotFound
@@ -133,6 +136,23 @@ class JetStreamAccount:
     @property
     def usage(self) -> Usage:
         return usage_of(intake.stream for intake in self.streams.values())
+
+    @property
+    def consumer_caps(self) -> ConsumerCaps:
+        """What the server and the account allow a consumer."""
+        options = self.jetstream.options
+        return ConsumerCaps(
+            server_ack_pending=options.max_ack_pending,
+            account_ack_pending=self.limits.max_ack_pending,
+            request_batch=options.max_request_batch,
+            account_consumers=self.limits.max_consumers,
+            default_consumers=options.default_max_consumers or CONSUMERS_MAX,
+        )
+
+    @property
+    def consumer_count(self) -> int:
+        """All of them, also those that feed mirrors and sources."""
+        return sum(len(intake.stream.consumers.by_name) for intake in self.streams.values())
 
     @property
     def memory_used(self) -> int:

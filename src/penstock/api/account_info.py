@@ -17,7 +17,7 @@ def info(call: Call) -> Fields:
         "reserved_memory": usage.reserved_memory,
         "reserved_storage": usage.reserved_storage,
         "streams": len(account.streams),
-        "consumers": 0,
+        "consumers": account.consumer_count,
         "limits": asdict(account.limits),
     }
     if account.jetstream.domain:

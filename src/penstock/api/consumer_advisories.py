@@ -26,10 +26,9 @@ class ConsumerAdvisories:
         self._account = account
         self._stream = stream
 
-    def changed(self, name: str, action: str) -> None:
-        """A consumer came ("create") or went ("delete"); an update is not told."""
-        if action in ACTIONS:
-            self._tell(b"CONSUMER." + ACTIONS[action], name, "consumer_action", {"action": action})
+    def changed(self, name: str, what: str) -> None:
+        if what in ACTIONS:
+            self._tell(b"CONSUMER." + ACTIONS[what], name, "consumer_action", {"action": what})
 
     def acked(self, consumer: Consumer, consumer_seq: int, stream_seq: int, delay_ns: int, deliveries: int) -> None:
         subject = ACK_METRIC + f"{self._stream}.{consumer.name}".encode()

@@ -1,67 +1,178 @@
-"""CONSUMER: there are none yet. Lists are empty, a named one is not found, and creating one is refused by name."""
+"""CONSUMER: create, look at, list, delete."""
 
 from __future__ import annotations
 
-from penstock.api.call import Call, Endpoint, Fields
-from penstock.errors import ConsumerNotFound, ConsumersMissing, InvalidJson
-from penstock.wire.go_decode import Struct, decode_one
+import asyncio
+from typing import TYPE_CHECKING
 
-LIST_MAX = 256
+import msgspec
+
+from penstock.api.call import Answer, Call, Endpoint, Fields
+from penstock.api.consumer_info import info_fields, pause_remaining
+from penstock.api.locked import changed, locked
+from penstock.consumer.config_json import CreateRequest, decode_request
+from penstock.consumer.names import hash_name
+from penstock.consumer.rules import admit, resolve
+from penstock.errors import ConsumerNotFound, StreamIdentityMismatch
+from penstock.headers import find
+from penstock.wire.go_decode import Struct
+from penstock.wire.go_json import encode, time_text
+
+if TYPE_CHECKING:
+    from penstock.broker.intake import Intake
+    from penstock.consumer.config import ConsumerConfig
+    from penstock.consumer.consumer import Consumer
+
 NAMES_MAX = 1024
+LIST_MAX = 256
+SLICE = 16  # consumers described in one turn of the loop
+IDENTITY = "Nats-Stream-Identity"
 _PAGE = Struct("server.JSApiConsumersRequest", {"offset": "int"})
-_PAUSE = Struct("server.JSApiConsumerPauseRequest", {"pause_until": "time.Time"})
-_UNPIN = Struct("server.JSApiConsumerUnpinRequest", {"group": "string"})
-_NOT_PAUSED = {"paused": False, "pause_until": "0001-01-01T00:00:00Z"}
 _NO_PAGE = {"total": 0, "offset": 0, "limit": 0, "consumers": []}
 
 
-def _empty(call: Call, limit: int) -> Fields:
-    if call.is_json:
-        call.decode(_PAGE)
-    call.account.stream(call.names[0])
-    return {"total": 0, "offset": 0, "limit": limit, "consumers": []}
+# Coming and going.
+
+
+def create(call: Call) -> Answer:
+    request = decode_request(call.payload, strict=call.strict)
+    config = resolve(call.subject, request)
+    intake = call.account.stream(request.stream_name)
+    if config.direct or config.sourcing:
+        _check_identity(call, intake)
+    return _create(call, intake, config, request)
+
+
+def _check_identity(call: Call, intake: Intake) -> None:
+    """Those who feed mirrors and sources may say which stream they mean, and are told which it is."""
+    identity = identity_of(intake)
+    wanted = find(call.request.headers, IDENTITY.encode()) if call.request.headers is not None else None
+    if wanted and wanted.decode("utf-8", "replace") != identity:
+        raise StreamIdentityMismatch(identity)
+    call.headers = identity_header(intake)
+
+
+def identity_header(intake: Intake) -> bytes:
+    return f"NATS/1.0\r\n{IDENTITY}: {identity_of(intake)}\r\n\r\n".encode()
+
+
+def identity_of(intake: Intake) -> str:
+    """What tells a stream from one that had its name before: it follows from the time of its creation."""
+    return hash_name(time_text(intake.stream.identity.created_ns))
+
+
+async def _create(call: Call, intake: Intake, config: ConsumerConfig, request: CreateRequest) -> Fields:
+    await intake.settled()  # what was published before is counted
+    consumers = intake.stream.consumers
+
+    def make() -> tuple[Consumer, Fields, int]:
+        admission = admit(
+            config,
+            intake.stream.config,
+            consumers.configs,
+            caps=call.account.consumer_caps,
+            action=request.action,
+            pedantic=request.pedantic,
+            is_heard=lambda subject: _is_bound(intake, config.given_name),
+        )
+        if admission.old == admission.config:
+            consumer = consumers.by_name[admission.name]
+        else:
+            consumer = consumers.create(admission)
+        return consumer, info_fields(intake, consumer), intake.flush_consumers()
+
+    consumer, fields, position = await changed(intake, make)
+    await intake.consumers_durable(position)
+    if pause_remaining(consumer.config, intake.stream.store.clock.now_ns()):
+        intake.news.paused(consumer)
+    return fields
+
+
+def _is_bound(intake: Intake, name: str) -> bool:
+    """Whether somebody hears what the consumer delivers."""
+    delivery = intake.deliveries.get(name)
+    return delivery is not None and delivery.is_push_bound
+
+
+def delete(call: Call) -> Answer:
+    call.refuse_body()
+    intake = call.account.stream(call.names[0])
+    return _delete(intake, call.names[1])
+
+
+async def _delete(intake: Intake, name: str) -> Fields:
+    def remove() -> int:
+        find_consumer(intake, name)
+        intake.stream.consumers.delete(name)
+        return intake.flush_consumers()
+
+    await intake.consumers_durable(await changed(intake, remove))
+    return {"success": True}
+
+
+# Looking.
+
+
+def find_consumer(intake: Intake, name: str) -> Consumer:
+    """The consumer with this name; ConsumerNotFound otherwise. The caller has the stream's lock."""
+    consumer = intake.stream.consumers.by_name.get(name)
+    if consumer is None:
+        raise ConsumerNotFound
+    return consumer
+
+
+def info(call: Call) -> Answer:
+    call.refuse_body()
+    intake = call.account.stream(call.names[0])
+    return _info(intake, call.names[1])
+
+
+async def _info(intake: Intake, name: str) -> Fields:
+    await intake.settled()
+    return await locked(intake, lambda: info_fields(intake, find_consumer(intake, name)))
 
 
 def names(call: Call) -> Fields:
-    return _empty(call, NAMES_MAX)
+    _, found, offset = _page(call)
+    return {"total": len(found), "offset": offset, "limit": NAMES_MAX, "consumers": found[offset : offset + NAMES_MAX]}
 
 
-def listing(call: Call) -> Fields:
-    return _empty(call, LIST_MAX)
+def listing(call: Call) -> Answer:
+    intake, found, offset = _page(call)
+    return _listing(intake, found, offset)
 
 
-def find(call: Call) -> Fields:
-    call.refuse_body()
-    call.account.stream(call.names[0])
-    raise ConsumerNotFound
+async def _listing(intake: Intake, found: list[str], offset: int) -> Fields:
+    await intake.settled()
+    parts: list[bytes] = []
+    shown = found[offset : offset + LIST_MAX]
+    by_name = intake.stream.consumers.by_name
+
+    def describe(some: list[str]) -> list[Fields]:
+        return [info_fields(intake, by_name[name], has_versions=False) for name in some if name in by_name]
+
+    for start in range(0, len(shown), SLICE):
+        some = shown[start : start + SLICE]
+        parts += map(encode, await locked(intake, lambda: describe(some)))  # noqa: B023
+        await asyncio.sleep(0)
+    consumers = msgspec.Raw(b"[" + b",".join(parts) + b"]")
+    return {"total": len(found), "offset": offset, "limit": LIST_MAX, "consumers": consumers}
 
 
-def pause(call: Call) -> Fields:
-    if call.is_json:
-        call.decode(_PAUSE)
-    call.account.stream(call.names[0])
-    raise ConsumerNotFound
-
-
-def unpin(call: Call) -> Fields:
-    if not decode_one(call.payload, _UNPIN).get("group"):
-        raise InvalidJson("consumer group not specified")
-    call.account.stream(call.names[0])
-    raise ConsumerNotFound
-
-
-def create(call: Call) -> Fields:
-    call.account.stream(call.names[0])
-    raise ConsumersMissing
+def _page(call: Call) -> tuple[Intake, list[str], int]:
+    """A stream, its consumers' names, sorted, and where the page begins."""
+    wanted = call.decode(_PAGE) if call.is_json else {}
+    intake = call.account.stream(call.names[0])
+    configs = dict(intake.stream.consumers.configs)  # another thread may add to it meanwhile
+    found = sorted(name for name, config in configs.items() if config.is_counted)
+    return intake, found, min(max(wanted.get("offset", 0), 0), len(found))
 
 
 ENDPOINTS = (
-    Endpoint("CONSUMER.NAMES", 1, "consumer_names_response", names, _NO_PAGE),
-    Endpoint("CONSUMER.LIST", 1, "consumer_list_response", listing, _NO_PAGE),
-    Endpoint("CONSUMER.INFO", 2, "consumer_info_response", find),
-    Endpoint("CONSUMER.DELETE", 2, "consumer_delete_response", find),
-    Endpoint("CONSUMER.PAUSE", 2, "consumer_pause_response", pause, _NOT_PAUSED),
-    Endpoint("CONSUMER.UNPIN", 2, "consumer_unpin_response", unpin),
     Endpoint("CONSUMER.CREATE", 1, "consumer_create_response", create, takes_more=True),
     Endpoint("CONSUMER.DURABLE.CREATE", 2, "consumer_create_response", create),
+    Endpoint("CONSUMER.DELETE", 2, "consumer_delete_response", delete),
+    Endpoint("CONSUMER.INFO", 2, "consumer_info_response", info),
+    Endpoint("CONSUMER.NAMES", 1, "consumer_names_response", names, _NO_PAGE),
+    Endpoint("CONSUMER.LIST", 1, "consumer_list_response", listing, _NO_PAGE),
 )

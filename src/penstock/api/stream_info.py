@@ -12,6 +12,7 @@ from penstock.wire.info import API_LEVEL, VERSION
 
 if TYPE_CHECKING:
     from penstock.broker.intake import Intake
+    from penstock.db.stream import Stream
 
 Fields = dict[str, Any]
 
@@ -35,6 +36,7 @@ def info_fields(
             has_details=has_details,
             is_file=stream.config.storage == "file",
             is_fresh=state.last_seq == 0 and not intake.began_at and not intake.was_purged,
+            consumer_count=count_of(stream),
         ),
     }
     if domain:
@@ -45,6 +47,11 @@ def info_fields(
     return fields
 
 
+def count_of(stream: Stream) -> int:
+    """How many consumers a stream has, without those that feed mirrors and sources."""
+    return sum(consumer.config.is_counted for consumer in stream.consumers)
+
+
 def config_fields(config: StreamConfig, *, has_versions: bool) -> Fields:
     fields = to_dict(config)
     if has_versions:
@@ -53,7 +60,7 @@ def config_fields(config: StreamConfig, *, has_versions: bool) -> Fields:
     return fields
 
 
-def state_fields(state: StoreState, *, has_details: bool, is_file: bool, is_fresh: bool) -> Fields:
+def state_fields(state: StoreState, *, has_details: bool, is_file: bool, is_fresh: bool, consumer_count: int) -> Fields:
     """`is_fresh`: it never held a message, has no first sequence of its own, and was not purged."""
     fields: Fields = {
         "messages": state.messages,
@@ -78,5 +85,5 @@ def state_fields(state: StoreState, *, has_details: bool, is_file: bool, is_fres
     lost = [seq for first, last in state.lost.ranges() for seq in range(first, last + 1)] if state.lost else []
     if lost:
         fields["lost"] = {"msgs": lost, "bytes": 0}
-    fields["consumer_count"] = 0
+    fields["consumer_count"] = consumer_count
     return fields

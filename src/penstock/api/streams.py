@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from penstock.api.call import Answer, Call, Endpoint, Fields
+from penstock.api.locked import locked, under_lock
 from penstock.api.stream_info import info_fields
 from penstock.api.usage import check_window, within_window
+from penstock.consumer.requests import check_limits
 from penstock.errors import (
     ReplicasNotSupported,
     StoreError,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from penstock.broker.intake import Intake
 
 log = logging.getLogger("penstock.api")
-T = TypeVar("T")
 NAMES_MAX = 1024
 LIST_MAX = 256
 SUBJECTS_AT_ONCE = 300  # more are checked beside the loop: each is compared with each other
@@ -74,7 +74,7 @@ async def create(call: Call) -> Fields:
         elif not same(intake.stream.config, checked):
             raise StreamNameInUse
     await intake.settled()
-    fields = await _locked(intake, lambda: {**info_fields(intake), "did_create": True})
+    fields = await locked(intake, lambda: {**info_fields(intake), "did_create": True})
     if is_new:
         account.tell_soon(config.name, "create")
     return fields
@@ -107,7 +107,9 @@ async def update(call: Call) -> Fields:
         if late is not None:
             raise late
         old = intake.stream.config
-        account.check_update(old, await asyncio.to_thread(check_update, old, config, pedantic=pedantic))
+        checked = await asyncio.to_thread(check_update, old, config, pedantic=pedantic)
+        account.check_update(old, checked)
+        check_limits(old, checked, intake.stream.consumers.configs)
         try:
             await asyncio.to_thread(account.database.update_stream, config, pedantic=pedantic)
         except (StoreError, OSError) as error:
@@ -115,7 +117,7 @@ async def update(call: Call) -> Fields:
         account.follow(config.name)
         _tell_of_compression(config)
     await intake.settled()
-    fields = await _locked(intake, lambda: info_fields(intake, domain=account.jetstream.domain))
+    fields = await locked(intake, lambda: info_fields(intake, domain=account.jetstream.domain))
     account.tell_soon(config.name, "modify")
     return fields
 
@@ -148,6 +150,7 @@ async def delete(call: Call) -> Fields:
     async with account.changes:
         intake = account.stream(name)
         await intake.drain()  # who publishes from now on finds nobody
+        consumers = list(intake.stream.consumers.by_name)
         try:
             await asyncio.to_thread(account.database.delete_stream, name)
         except (StoreError, OSError) as error:
@@ -156,6 +159,8 @@ async def delete(call: Call) -> Fields:
             account.follow(name)
             if name in account.streams:  # it could not be deleted, and takes messages again
                 intake.configure()
+    for consumer in consumers:
+        intake.news.changed(consumer, "delete")
     account.jetstream.advisories.stream_action(account.account, name, "delete")  # before the answer, unlike the others
     return {"success": True}
 
@@ -177,7 +182,7 @@ async def _info(call: Call, intake: Intake, wanted: Fields) -> Fields:
     def look() -> Fields:
         return info_fields(intake, domain=jetstream.domain, leader=jetstream.server_name, has_details=has_details)
 
-    fields = await _locked(intake, look)
+    fields = await locked(intake, look)
     page: Fields = dict(_NO_PAGE)
     subjects = wanted.get("subjects_filter", "")
     if subjects and is_valid_filter(subjects):
@@ -193,12 +198,12 @@ async def _info(call: Call, intake: Intake, wanted: Fields) -> Fields:
 async def _subjects(intake: Intake, subject: str, offset: int) -> tuple[int, bytes]:
     """How many subjects match, and a page of them with their counts as JSON; there may be millions."""
     query = intake.stream.store.query
-    numbers = await asyncio.to_thread(_under_lock, intake, lambda: query.live_numbers([subject]))
+    numbers = await asyncio.to_thread(under_lock, intake, lambda: query.live_numbers([subject]))
     total = len(numbers) // 4
     parts: list[bytes] = []
     for start in range(offset, min(offset + SUBJECTS_MAX, total), SUBJECT_SLICE):
         stop = min(start + SUBJECT_SLICE, offset + SUBJECTS_MAX)
-        found = await _locked(intake, partial(query.totals_of, numbers, start, stop))
+        found = await locked(intake, partial(query.totals_of, numbers, start, stop))
         if found:
             parts.append(encode(found)[1:-1])
         await asyncio.sleep(0)
@@ -234,7 +239,7 @@ async def _listing(call: Call, found: list[str], offset: int) -> Fields:
         if intake is None:
             continue  # it went meanwhile
         await intake.settled()
-        fields = await _locked(intake, lambda: info_fields(intake, domain=domain, has_versions=False))  # noqa: B023
+        fields = await locked(intake, lambda: info_fields(intake, domain=domain, has_versions=False))  # noqa: B023
         parts.append(encode(fields))
         if at % SLICE == 0:
             await asyncio.sleep(0)
@@ -255,23 +260,6 @@ def _page(call: Call, struct: Struct) -> tuple[list[str], int]:
 
 def _takes(config: StreamConfig, subject: str) -> bool:
     return any(collide(subject, own) for own in config.subjects)
-
-
-async def _locked(intake: Intake, look: Callable[[], T]) -> T:
-    """What `look` finds under the stream's lock. Where another thread has it, we wait in a thread, not in the loop."""
-    lock = intake.stream._lock
-    if lock.acquire(blocking=False):
-        try:
-            return look()
-        finally:
-            lock.release()
-
-    return await asyncio.to_thread(_under_lock, intake, look)
-
-
-def _under_lock(intake: Intake, look: Callable[[], T]) -> T:
-    with intake.stream._lock:
-        return look()
 
 
 ENDPOINTS = (

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 class ConsumerNews(Protocol):
     """Tells those who listen. Cheap where nobody does; belongs to the loop's thread."""
 
+    def changed(self, name: str, what: str) -> None:
+        """A consumer came ("create") or went ("delete"), or changed ("update", which is not told)."""
+
     def acked(self, consumer: Consumer, consumer_seq: int, stream_seq: int, delay_ns: int, deliveries: int) -> None:
         """A message was acknowledged `delay_ns` after its delivery, and is one of the sample."""
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_type_hints
 import msgspec
 
 from penstock.consumer.moment import Moment
-from penstock.duration import NS_PER_SECOND, duration_ns, parse_time
+from penstock.duration import INT64_MAX, NS_PER_SECOND, duration_ns, parse_time
 from penstock.errors import ConsumerCreateFailed, PedanticError
 from penstock.stream.config import DYNAMIC_METADATA, REQUIRED_LEVEL, Int64, StreamConfig, UInt64
 
@@ -97,8 +97,8 @@ class ConsumerConfig(msgspec.Struct, frozen=True):
 
     @property
     def opt_start_ns(self) -> int | None:
-        """The start time in Unix nanoseconds, whatever its zone."""
-        return self.opt_start_time.ns if self.opt_start_time is not None else None
+        """The start time in Unix nanoseconds, whatever its zone; where 64 bits cannot hold it, before or after all."""
+        return min(max(self.opt_start_time.ns, -INT64_MAX), INT64_MAX) if self.opt_start_time is not None else None
 
     @property
     def sample_percent(self) -> int:

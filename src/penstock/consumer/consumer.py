@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.consumer.config import ConsumerConfig
+from penstock.duration import INT64_MAX
 from penstock.kernel.ack_table import ALL, EXPLICIT, NONE, AckTable
 from penstock.kernel.consumer import Consumer as Engine
 
@@ -80,7 +81,7 @@ class Consumer:
             config.ack_policy != "flow_control",
         )
         pause = config.pause_until
-        self.engine.paused_until_ns = pause.ns if pause is not None and pause.ns > 0 else 0
+        self.engine.paused_until_ns = min(max(pause.ns, 0), INT64_MAX) if pause is not None else 0
 
     def use(self, config: ConsumerConfig) -> None:
         """Its configuration has changed."""

@@ -1,0 +1,81 @@
+"""What the API says of a consumer: its configuration, and how far it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.consumer.config import ConsumerConfig
+from penstock.consumer.config_json import to_dict
+from penstock.wire.go_json import time_text, time_text_or_zero
+from penstock.wire.info import API_LEVEL, VERSION
+
+if TYPE_CHECKING:
+    from penstock.broker.intake import Intake
+    from penstock.consumer.consumer import Consumer
+
+Fields = dict[str, Any]
+DURATION_MAX = 2**63 - 1
+
+
+def info_fields(intake: Intake, consumer: Consumer, *, has_config: bool = True, has_versions: bool = True) -> Fields:
+    """The fields of a ConsumerInfo. The caller has the stream's lock.
+
+    has_versions: the metadata names our version, as in replies about one consumer.
+    """
+    config, engine = consumer.config, consumer.engine
+    table = engine.table
+    now_ns = intake.stream.store.clock.now_ns()
+    delivery = intake.deliveries.get(consumer.name)
+    fields: Fields = {
+        "stream_name": intake.name,
+        "name": consumer.name,
+        "created": time_text(consumer.created_ns),
+    }
+    if has_config:
+        fields["config"] = config_fields(config, has_versions=has_versions)
+    fields |= {
+        "delivered": _place(table.delivered_consumer_seq, table.delivered_stream_seq, engine.last_delivered_ns),
+        "ack_floor": _place(table.ack_floor_consumer_seq, table.ack_floor_stream_seq, engine.last_acked_ns),
+        "num_ack_pending": engine.num_ack_pending,
+        "num_redelivered": 0 if config.max_deliver == 1 else engine.num_redelivered,  # such a one never redelivers
+        "num_waiting": delivery.num_waiting if delivery is not None and not config.is_push else 0,
+        "num_pending": engine.num_pending,
+    }
+    if delivery is not None and delivery.is_push_bound:
+        fields["push_bound"] = True
+    if (remaining := pause_remaining(config, now_ns)) > 0:
+        fields |= {"paused": True, "pause_remaining": remaining}
+    fields["ts"] = time_text(now_ns)
+    if config.priority_groups:
+        fields["priority_groups"] = [_group(config, delivery.groups() if delivery is not None else [])]
+    return fields
+
+
+def config_fields(config: ConsumerConfig, *, has_versions: bool) -> Fields:
+    fields = to_dict(config)
+    if has_versions:
+        told = {"_nats.level": str(API_LEVEL), "_nats.ver": VERSION}
+        fields["metadata"] = dict(sorted((config.metadata | told).items()))
+    return fields
+
+
+def pause_remaining(config: ConsumerConfig, now_ns: int) -> int:
+    """How long it is still paused, in nanoseconds, as far as Go can count them; 0: it is not."""
+    return min(max(config.pause_until.ns - now_ns, 0), DURATION_MAX) if config.pause_until is not None else 0
+
+
+def _place(consumer_seq: int, stream_seq: int, last_ns: int) -> Fields:
+    fields: Fields = {"consumer_seq": consumer_seq, "stream_seq": stream_seq}
+    if last_ns:
+        fields["last_active"] = time_text(last_ns)
+    return fields
+
+
+def _group(config: ConsumerConfig, pins: list[tuple[str, str, int]]) -> Fields:
+    """The first group, which is the only one that the reference tells of, and who is served in it."""
+    fields: Fields = {"group": config.priority_groups[0]}
+    pin_id, since_ns = next(((pin, ns) for _, pin, ns in pins if pin), ("", 0))
+    if pin_id:
+        fields["pinned_client_id"] = pin_id
+    fields["pinned_ts"] = time_text_or_zero(since_ns)
+    return fields

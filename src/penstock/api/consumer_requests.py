@@ -1,0 +1,98 @@
+"""CONSUMER: pause and resume, unpin, reset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.api.call import Answer, Call, Endpoint, Fields, Unanswered
+from penstock.api.consumer_info import info_fields, pause_remaining
+from penstock.api.consumers import IDENTITY, find_consumer, identity_header
+from penstock.api.locked import changed
+from penstock.consumer.moment import ZERO_NS, Moment, format_moment
+from penstock.consumer.requests import check_unpin, decode_pause, decode_reset, decode_unpin, reset_seq, with_pause
+from penstock.headers import find
+
+if TYPE_CHECKING:
+    from penstock.broker.intake import Intake
+
+_NEVER = Moment(ZERO_NS)
+_NOT_PAUSED = {"paused": False, "pause_until": format_moment(_NEVER)}
+
+
+def pause(call: Call) -> Answer:
+    until = decode_pause(call.payload, strict=call.strict)
+    return _pause(call.account.stream(call.names[0]), call.names[1], until)
+
+
+async def _pause(intake: Intake, name: str, until: Moment | None) -> Fields:
+    consumers = intake.stream.consumers
+
+    def change() -> tuple[Fields, int]:
+        consumer = find_consumer(intake, name)
+        old, new = consumer.config, with_pause(consumer.config, until)
+        if new != old:
+            consumers.set_config(consumer, new)
+            if (old.pause_until or _NEVER).ns != (until or _NEVER).ns:
+                intake.news.paused(consumer)
+        fields: Fields = {"paused": False, "pause_until": format_moment(until or _NEVER)}
+        if (remaining := pause_remaining(new, intake.stream.store.clock.now_ns())) > 0:
+            fields |= {"paused": True, "pause_remaining": remaining}
+        return fields, intake.flush_consumers()
+
+    fields, position = await changed(intake, change)
+    await intake.consumers_durable(position)
+    return fields
+
+
+def unpin(call: Call) -> Answer:
+    group = decode_unpin(call.payload)
+    return _unpin(call.account.stream(call.names[0]), call.names[1], group)
+
+
+async def _unpin(intake: Intake, name: str, group: str) -> Fields:
+    def change() -> Fields:
+        consumer = find_consumer(intake, name)
+        check_unpin(group, consumer.config)
+        if name in intake.deliveries:
+            intake.deliveries[name].unpin(group)
+        intake.news.unpinned(consumer, group, "admin")
+        return {}
+
+    return await changed(intake, change)
+
+
+def reset(call: Call) -> Answer:
+    """In the reference each consumer hears this itself: without one, nobody answers."""
+    intake = call.account.streams.get(call.names[0])
+    if intake is None or call.names[1] not in intake.stream.consumers.by_name:
+        raise Unanswered
+    return _reset(call, intake, decode_reset(call.payload))
+
+
+async def _reset(call: Call, intake: Intake, wanted: int) -> Fields:
+    await intake.settled()
+    stream = intake.stream
+
+    def change() -> tuple[Fields, int]:
+        consumer = stream.consumers.by_name.get(call.names[1])
+        if consumer is None:
+            raise Unanswered
+        floor = consumer.engine.table.ack_floor_stream_seq
+        seq = reset_seq(consumer.config, wanted, floor, stream.store.seq_from_time)
+        stream.consumers.reset(consumer, seq)
+        if consumer.name in intake.deliveries:
+            intake.deliveries[consumer.name].reset()
+        return {**info_fields(intake, consumer), "reset_seq": seq}, intake.flush_consumers()
+
+    fields, position = await changed(intake, change)
+    await intake.consumers_durable(position)
+    if call.request.headers is not None and find(call.request.headers, IDENTITY.encode()) is not None:
+        call.headers = identity_header(intake)
+    return fields
+
+
+ENDPOINTS = (
+    Endpoint("CONSUMER.PAUSE", 2, "consumer_pause_response", pause, _NOT_PAUSED),
+    Endpoint("CONSUMER.UNPIN", 2, "consumer_unpin_response", unpin),
+    Endpoint("CONSUMER.RESET", 2, "consumer_reset_response", reset, {"reset_seq": 0}, is_uncounted=True),
+)
