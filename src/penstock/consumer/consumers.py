@@ -20,7 +20,7 @@ from penstock.kernel.subject import Filters, covers
 from penstock.kernel.windows import Windows
 
 if TYPE_CHECKING:
-    from penstock.store.consumer_log import ConsumerLog
+    from penstock.store.consumer_log import ConsumerLog, Entry
     from penstock.stream.stream import StreamRules
 
 ACK, INTEREST = REASONS.index("ack"), REASONS.index("interest")
@@ -40,7 +40,7 @@ class Consumers:
         self.log = log
         self.by_name: dict[str, Consumer] = {}
         self.on_change: list[Listener] = []
-        self._unread: dict[int, tuple[bytes, bytes]] = {}  # of consumers that we do not understand
+        self._unread: dict[int, Entry] = {}  # of consumers that we do not understand
         self._windows = Windows()
         self._touched: dict[Consumer, None] = {}
         self._has_changed = False  # somebody came, went or was changed since the last flush
@@ -55,7 +55,7 @@ class Consumers:
             try:
                 meta = decode_meta(entry.meta)
             except ValueError as error:
-                self._unread[number] = entry.meta, entry.state
+                self._unread[number] = entry
                 self._found(f"consumer number {number}: its configuration cannot be read; it is kept: {error}")
                 continue
             try:
@@ -260,10 +260,10 @@ class Consumers:
                     log.note(consumer.number, changes)
                     has_notes = True
         self._has_changed = False
-        if not has_notes:
-            return log.position
-        if log.wants_fold:
+        if log.wants_fold:  # it has grown, or did not hold, or a write has failed: also where nothing has changed now
             self._fold(log)
+        elif not has_notes:
+            return log.position
         return log.submit()
 
     def _fold(self, log: ConsumerLog) -> None:
@@ -271,7 +271,10 @@ class Consumers:
         for consumer in kept:
             consumer.table.changes()  # the states have them
         told = [(consumer.number, encode_meta(consumer.meta), consumer.table.encode()) for consumer in kept]
-        log.fold(told + [(number, *unread) for number, unread in self._unread.items()])
+        log.fold(told + [(number, entry.meta, entry.state) for number, entry in self._unread.items()])
+        for number, entry in self._unread.items():
+            for note in entry.notes:
+                log.note(number, note)
 
     def is_durable(self, position: int) -> bool:
         """Whether what `flush` gave this position for is safe at the store's durability."""
@@ -291,6 +294,7 @@ class Consumers:
         """Write everything down; nobody delivers any more."""
         if self.log is not None:
             self.touch_all()
+            self.log.retry()  # a write that has failed is tried once more
             self.flush()
             self.log.close()
         self._let_go()
