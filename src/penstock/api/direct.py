@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.api.level import asks_too_much
+from penstock.wire.level import asks_too_much
 from penstock.api.messages import GET, SEQ_STOP, find_seq
 from penstock.errors import InvalidJson, StoreError
 from penstock.kernel.direct import DirectSender

@@ -14,7 +14,7 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.api import account_info, consumers, messages, purge, standalone, streams
+from penstock.api import account_info, consumer_requests, consumers, messages, purge, standalone, streams
 from penstock.api.account import JetStreamAccount
 from penstock.api.advisories import Advisories
 from penstock.api.direct import get_direct, no_responders
@@ -34,6 +34,7 @@ ENDPOINTS = (
     *purge.ENDPOINTS,
     *messages.ENDPOINTS,
     *consumers.ENDPOINTS,
+    *consumer_requests.ENDPOINTS,
     *standalone.ENDPOINTS,
 )
 TEMPORARY = os.path.join(tempfile.gettempdir(), "nats", "penstock")  # where no store_dir is given
@@ -41,7 +42,7 @@ WATCH_S = 1.0
 SCARCE_BYTES = 1 << 30  # more than one second can bring: with less room every batch is looked at
 _PLAIN = re.compile(r"[^\x00-\x20\x7f.*>/\\%]")
 DIRECT = b"$JS.API.DIRECT.GET"
-NEXT = b"$JS.API.CONSUMER.MSG.NEXT."
+NEXT = b"CONSUMER.MSG.NEXT."
 MAPPED = (b"$KV.", b"$OBJ.")  # buckets that are also reached through a domain's API
 
 
@@ -156,8 +157,6 @@ class JetStream:
         subject = request.subject
         if subject.startswith(DIRECT) and (len(subject) == len(DIRECT) or subject[len(DIRECT)] == ord(".")):
             get_direct(request)
-        elif subject.startswith(NEXT):
-            no_responders(request)
         else:
             self.api.handle(request)
 
@@ -168,7 +167,11 @@ class JetStream:
             request.account.publish(tail, request.payload, request.headers, request.reply)
             return
         request.subject = b"$JS.API." + tail
-        self._request(request)
+        if tail.startswith(NEXT):
+            if not request.account.publish(request.subject, request.payload, request.headers, request.reply):
+                no_responders(request)
+        else:
+            self._request(request)
 
     # What all accounts take together.
 

@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
 from penstock.api.call import Answer, Call, Endpoint, Fields, Unanswered
-from penstock.api.level import asks_too_much
+from penstock.wire.level import asks_too_much
 from penstock.errors import (
     ApiError,
     ApiLevelRequired,

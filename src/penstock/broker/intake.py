@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from penstock.broker.desk import ConsumerDesk
 from penstock.db.stream import Stream
 from penstock.db.waiters import Waiters
 from penstock.errors import ApiError, BatchesDisabled, StoreClosed, StoreError, StoreFailed, TooManyRequests
@@ -17,6 +18,8 @@ from penstock.wire.go_json import encode
 if TYPE_CHECKING:
     from penstock.broker.account import Account
     from penstock.broker.consumer_news import ConsumerNews
+    from penstock.broker.delivery import Delivery
+    from penstock.consumer.consumer import Consumer
 
 log = logging.getLogger("penstock")
 SUBMIT_BYTES = 1 << 18  # as much is worth its own sync: the disk works while the loop appends more
@@ -52,6 +55,7 @@ class Intake:
         self._core = stream.store.core
         self._captures: list[int] = []
         self._waiters = Waiters(turn.loop, stream.store)
+        self._consumers_waiting: list[asyncio.Future[None]] = []  # for the log of consumers
         self._submitted = 0
         self._commit_began = 0.0  # 0: none is under way
         self._commit_s = self._tidy_s = 0.0  # how long the last ones took
@@ -73,6 +77,10 @@ class Intake:
         stream._rules.is_heard = True
         stream.store.expiry_waits = False  # the loop waits for no disk
         self._core.log.set_notify(turn.event_fd)
+        if stream.consumers.log is not None:
+            stream.consumers.log.set_notify(turn.event_fd)
+        stream.consumers.on_change.append(self._consumer_changed)
+        self.desk = ConsumerDesk(self)
         self.configure()
 
     # What it captures.
@@ -90,6 +98,7 @@ class Intake:
         for subject in config.subjects:
             self._captures.append(self.account.hub.capture(self.account.sublist, self.ingest, subject.encode()))
         self._schedule_expiry()
+        self.desk.configured()
 
     def _release(self) -> None:
         for token in self._captures:
@@ -99,6 +108,7 @@ class Intake:
     async def drain(self) -> None:
         """Capture nothing more; return when what was captured is durable, or known to be lost."""
         self._release()
+        self.desk.release()
         while self.ingest.parked_count and not self.is_closed:
             await asyncio.sleep(RETRY_S)
         try:
@@ -116,14 +126,19 @@ class Intake:
             return
         self.is_closed = True
         self._release()
+        self.desk.close()
         if self._expiry is not None:
             self._expiry.cancel()
         self.stream._rules.is_heard = False
+        self.stream.consumers.on_change.remove(self._consumer_changed)
         self.stream.store.expiry_waits = True
         if not self._core.is_closed:
             self._core.log.set_notify(-1)
+            if self.stream.consumers.log is not None:
+                self.stream.consumers.log.set_notify(-1)
         self.turn.forget(self)
         self._waiters.fail(StoreClosed(f"stream {self.name} is closed"))
+        self._wake_consumers_waiting()
         self._let_in()
 
     # What the compiled side asks.
@@ -231,13 +246,17 @@ class Intake:
         is_waiting = self.account.hub.settle(self.ingest, self.account.sublist)
         self.account.hub.flush()  # they have waited for the disk: the housekeeping comes after them
         self._waiters.wake()
+        self._wake_consumers_waiting()
+        is_waiting = not self.desk.settle() or is_waiting
+        self.desk.committed()
         self._tidy()
         if self.stream.config.republish is not None:
             self._republish()
         if self.stream._listeners:
             self.stream._tell()  # those who follow it in this process
         self._let_in()
-        return is_waiting or bool(self._waiters) or bool(self._crowd) or store.committed_position < core.position
+        has_waiters = bool(self._waiters or self._consumers_waiting or self._crowd)
+        return is_waiting or has_waiters or store.committed_position < core.position
 
     def _roll_back(self) -> bool:
         """After a failed commit: forget what was not kept, so that those who wait for it can be told."""
@@ -326,6 +345,44 @@ class Intake:
             raise
         except StoreError:
             return  # whoever published it is told
+
+    # Consumers.
+
+    @property
+    def deliveries(self) -> dict[str, Delivery]:
+        """The stream's consumers on the server, by name."""
+        return self.desk.deliveries
+
+    def _consumer_changed(self, consumer: Consumer, what: str) -> None:
+        """A consumer came, changed or went; maybe in another thread, and always under the stream's lock."""
+        self._loop.call_soon_threadsafe(self.news.changed, consumer.name, what)
+
+    def flush_consumers(self) -> int:
+        """Write down what has changed of consumers, and have it made durable. The caller has the stream's lock."""
+        consumers = self.stream.consumers
+        position = consumers.flush()
+        consumers.sync(position)
+        return position
+
+    async def consumers_durable(self, position: int) -> None:
+        """Return once what was flushed up to `position` is durable; raise when that fails."""
+        consumers = self.stream.consumers
+        while not consumers.is_durable(position):
+            if self.is_closed:
+                raise StoreClosed(f"stream {self.name} is closed")
+            if consumers.log is not None and (error := consumers.log.failure()) is not None:
+                raise error
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._consumers_waiting.append(future)
+            self.turn.wait_for(self)
+            await future
+
+    def _wake_consumers_waiting(self) -> None:
+        """The log of consumers may have moved: those who wait look again."""
+        waiting, self._consumers_waiting = self._consumers_waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
 
     # Time.
 

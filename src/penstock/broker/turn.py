@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.kernel.hub import Hub
 
 if TYPE_CHECKING:
+    from penstock.broker.desk import ConsumerDesk
     from penstock.broker.intake import Intake
 
 log = logging.getLogger("penstock")
@@ -30,6 +31,7 @@ class Turn:
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._touched: dict[Intake, None] = {}  # once each, however many reads it took something from; in their order
         self._waiting: set[Intake] = set()
+        self._desks: dict[ConsumerDesk, None] = {}  # consumers heard something, or have more to deliver
         self._call_soon = loop.call_soon
         loop.add_reader(self.event_fd, self._committed)
         hub.on_turn = self._ask
@@ -46,6 +48,10 @@ class Turn:
         """`intake` has appended something."""
         self._touched[intake] = None
 
+    def touch_desk(self, desk: ConsumerDesk) -> None:
+        """Consumers of a stream have something to do."""
+        self._desks[desk] = None
+
     def wait_for(self, intake: Intake) -> None:
         """`intake` has something that waits for a commit."""
         self._waiting.add(intake)
@@ -54,6 +60,10 @@ class Turn:
         """Submit, settle, flush: once for everything that came in this turn."""
         self.hub.begin_turn_end()
         self.hub.take_batches()
+        if self._desks:  # before the streams: what acks delete goes into the same commit
+            desks, self._desks = self._desks, {}
+            for desk in desks:
+                self._serve_desk(desk)
         if self._touched:
             touched, self._touched = self._touched, {}
             for intake in touched:
@@ -71,11 +81,17 @@ class Turn:
         if is_waiting:
             self._waiting.add(intake)
 
+    def _serve_desk(self, desk: ConsumerDesk) -> None:
+        try:
+            desk.serve()
+        except Exception:
+            log.exception("stream %s: its consumers' turn failed", desk.stream.name)
+
     def _flush(self) -> None:
         self.hub.flush()
         self.hub.bury()
         self.hub.finish_turn_end()
-        if self._touched:  # what was answered or republished went into a stream
+        if self._touched or self._desks:  # what was answered or republished went into a stream; or there is more
             self._ask()
 
     def _committed(self) -> None:
@@ -94,3 +110,7 @@ class Turn:
         """`intake` is closed."""
         self._waiting.discard(intake)
         self._touched.pop(intake, None)
+
+    def forget_desk(self, desk: ConsumerDesk) -> None:
+        """`desk` is closed."""
+        self._desks.pop(desk, None)

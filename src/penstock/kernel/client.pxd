@@ -24,6 +24,7 @@ cdef class Client:
     cdef readonly bint is_slow             # more waits for it than it may: to be cut off
     cdef public bint is_stalled            # it publishes faster than a hearer reads: to be slowed down
     cdef object crowded                    # the stream that it publishes to faster than the disk writes
+    cdef list choked                       # consumers that wait until it has read more; None: none
     cdef bint is_dirty                     # on the hub's list of those with something to send
     cdef public int64_t max_payload        # below 0: no limit
     cdef public int64_t max_control_line
@@ -49,6 +50,7 @@ cdef class Client:
     cdef uint32_t sub_capacity
     cdef readonly uint32_t sub_count
 
+    cdef int choke(self, object hearer) except -1
     cdef void release_out(self) noexcept
     cdef uint8_t* room(self, size_t size) except NULL
     cdef int put(self, const uint8_t* data, size_t size) except -1

@@ -37,6 +37,14 @@ cdef class Client:
 
     # Out.
 
+    cdef int choke(self, object hearer) except -1:
+        """`hearer` waits until more is read here."""
+        if self.choked is None:
+            self.choked = [hearer]
+        elif hearer not in self.choked:
+            self.choked.append(hearer)
+        return 0
+
     cdef void release_out(self) noexcept:
         """The buffer is empty: a large one goes to whoever needs one next. Warm memory, and who rests has none."""
         global _spare_count

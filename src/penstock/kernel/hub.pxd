@@ -3,21 +3,9 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from penstock.kernel.client cimport Client
 from penstock.kernel.ingest cimport Ingest
+from penstock.kernel.letter cimport Letter
 from penstock.kernel.parser cimport Command
-from penstock.kernel.sublist cimport Sub, Sublist
-
-cdef struct Letter:                        # a message on its way to its hearers
-    const uint8_t* subject
-    const uint8_t* reply
-    const uint8_t* headers
-    const uint8_t* payload
-    uint32_t subject_size
-    uint32_t reply_size
-    uint32_t headers_size
-    uint32_t payload_size
-    uint32_t tail_size                     # what follows the sid in the line of a MSG or HMSG; 0: not made yet
-    uint32_t plain_tail_size               # the same for those who take no headers
-    bint copies                            # its bytes do not last until the end of the turn
+from penstock.kernel.sublist cimport Answer, Sub, Sublist
 
 cdef class Hub:
     cdef readonly object read_view         # what sockets are read into: one buffer for all
@@ -51,6 +39,8 @@ cdef class Hub:
     cdef int subscribe(self, Link client, Command* command) except -1
     cdef int unsubscribe(self, Client client, Command* command) except -1
     cdef int route(self, Sublist sublist, Client publisher, Letter* letter, bint cached) except -1
+    cdef int deliver_all(self, Answer* answer, Sublist sublist, Client publisher, Letter* letter) except -1
+    cdef int route_to(self, Sublist sublist, const uint8_t* subject, uint32_t size, Letter* letter) except -1
     cdef bint deliver(self, Sub* sub, Sublist sublist, Client publisher, Letter* letter) except -1
     cdef int write(self, Client client, Sub* sub, Letter* letter) except -1
     cdef void count(self, Client client, Letter* letter) noexcept

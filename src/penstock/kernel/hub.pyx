@@ -13,12 +13,13 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove
 
 from penstock.kernel.frame cimport write_decimal
+from penstock.kernel.hearer cimport Hearer
 from penstock.kernel.ingest cimport ANSWER_DUPLICATE, ANSWER_ERROR, Chunk, Waiting
 from penstock.kernel.parser cimport (
     OP_CONNECT, OP_ERR, OP_FAULT, OP_HMSG, OP_INFO, OP_NONE, OP_PING, OP_PONG, OP_PUB, OP_SUB, OP_UNSUB, parse_command,
 )
 from penstock.kernel.subject cimport subject_is_valid
-from penstock.kernel.sublist cimport KIND_CLIENT, KIND_STREAM, Answer
+from penstock.kernel.sublist cimport KIND_ACK, KIND_CLIENT, KIND_SERVICE, KIND_STREAM, Answer
 
 cdef extern from "Python.h":
     int PyBUF_WRITE
@@ -131,7 +132,7 @@ cdef class Hub:
     def finish_turn_end(self):
         """The turn has ended; what came up too late is the next one's."""
         self.is_turn_due = False
-        if self.dirty or self.touched:
+        if self.dirty or self.touched or self.calls:
             self.ask_turn()
 
     def flush(self):
@@ -146,6 +147,8 @@ cdef class Hub:
                     link.flush()
                 except Exception:          # noqa: one connection's trouble is not the others'
                     log.exception("%r: sending failed", link)
+            elif link.choked is not None:
+                link.drained()
 
     cdef bint send_now(self, Client client) noexcept:
         """Give the socket what it takes: whether that was all. The rest goes through the transport, at the turn's end."""
@@ -385,12 +388,22 @@ cdef class Hub:
     cdef int route(self, Sublist sublist, Client publisher, Letter* letter, bint cached) except -1:
         """Deliver to everyone who hears it: how many did."""
         cdef Answer* answer
-        cdef uint32_t n, start, size, picked
-        cdef int heard = 0
         letter.tail_size = letter.plain_tail_size = 0
         if cached and letter.subject[0] == c"_" and _begins(letter.subject, letter.subject_size, b"_INBOX.", 7):
             cached = False                 # each is used once
+        if cached and letter.subject[0] == c"$" and _begins(letter.subject, letter.subject_size, b"$JS.ACK.", 8):
+            cached = False
         answer = sublist.match(letter.subject, letter.subject_size, cached)
+        return self.deliver_all(answer, sublist, publisher, letter)
+
+    cdef int route_to(self, Sublist sublist, const uint8_t* subject, uint32_t size, Letter* letter) except -1:
+        """Deliver a message of a stream to everyone who hears `subject`, where it is sent under its own: how many did."""
+        letter.tail_size = letter.plain_tail_size = 0
+        return self.deliver_all(sublist.match(subject, size, False), sublist, None, letter)
+
+    cdef int deliver_all(self, Answer* answer, Sublist sublist, Client publisher, Letter* letter) except -1:
+        cdef uint32_t n, start, size, picked
+        cdef int heard = 0
         for n in range(answer.plain_count):
             heard += self.deliver(answer.subs[n], sublist, publisher, letter)
         start = answer.plain_count
@@ -432,7 +445,12 @@ cdef class Hub:
                 if not self.no_stall and publisher is not client:
                     publisher.is_stalled = True
             return True
+        if sub.kind == KIND_SERVICE and sub.subject_size == 9 and _begins(letter.subject, letter.subject_size,
+                                                                          b"$JS.API.CONSUMER.MSG.NEXT.", 26):
+            return False                   # of the API only consumers hear it, one by one
         sub.msgs += 1
+        if sub.kind >= KIND_ACK:
+            return (<Hearer>sub.target).hear(sub, publisher, letter)
         if sub.kind == KIND_STREAM:
             ingest = <Ingest>sub.target
             if letter.reply_size > 4 and memcmp(letter.reply + letter.reply_size - 4, b".$FI", 4) == 0:
@@ -773,6 +791,19 @@ cdef class Link(Client):
     def send_straight(self):
         """Give the socket what waits, at once: whether it took all of it."""
         return self.hub.send_now(self)
+
+    def drained(self):
+        """It takes something again: the consumers that waited for it go on."""
+        cdef Hearer hearer
+        if self.choked is not None:
+            choked, self.choked = self.choked, None
+            for hearer in choked:
+                hearer.go_on()
+
+    @property
+    def is_choked(self):
+        """A consumer waits until it takes something again."""
+        return self.choked is not None
 
     def write(self, bytes data not None):
         """Bytes for the peer, with the rest of this turn."""

@@ -5,6 +5,9 @@ cdef enum:
     KIND_CLIENT = 0                        # `target` is a Client
     KIND_STREAM = 1                        # an Ingest
     KIND_SERVICE = 2                       # any Python object; the hub calls it
+    KIND_ACK = 3                           # from here on a Hearer: a consumer that hears acks …
+    KIND_PULL = 4                          # … pull requests …
+    KIND_FLOW = 5                          # … and answers to flow control
 
 cdef struct Group:                         # a queue group at one node
     uint8_t* name
@@ -86,11 +89,14 @@ cdef class Sublist:
     cdef public uint64_t out_msgs
     cdef public uint64_t out_bytes
     cdef set keep                          # services
+    cdef dict watched                      # literal subjects → who wants to know of subscriptions to them; None: nobody
 
     cdef Sub* insert(self, int kind, void* target, const uint8_t* subject, uint32_t subject_size, const uint8_t* queue,
                      uint32_t queue_size, const uint8_t* sid, uint32_t sid_size) except NULL
     cdef void remove(self, Sub* sub) noexcept
     cdef Answer* match(self, const uint8_t* subject, uint32_t size, bint cached) except NULL
+    cdef void tell_watchers(self, const uint8_t* subject, uint32_t size) noexcept
+    cdef bint has_literal(self, bytes subject, bytes queue) noexcept
     cdef void bury(self) noexcept
     cdef int walk(self, Node* node, const uint8_t* subject, uint32_t size, uint32_t at, Answer* answer) except -1
     cdef int take(self, Node* node, Answer* answer) except -1

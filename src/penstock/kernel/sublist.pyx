@@ -3,6 +3,8 @@
 A node per token; `*` and `>` have their own branches. Answers are cached by subject until any subscription comes or goes.
 A removed subscription stays in memory until `bury`, which the hub calls when nobody walks an answer.
 """
+import logging
+
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
@@ -11,6 +13,8 @@ from penstock.kernel.xxh64 cimport xxh64
 
 cdef extern from "string.h" nogil:
     void* memchr(const void* data, int byte, size_t size)
+
+log = logging.getLogger("penstock")
 
 cdef enum:
     SLOTS = 2048
@@ -232,6 +236,8 @@ cdef class Sublist:
         self.generation += 1
         self.count += 1
         self.inserts += 1
+        if self.watched is not None:
+            self.tell_watchers(subject, subject_size)
         return sub
 
     cdef void remove(self, Sub* sub) noexcept:
@@ -267,6 +273,8 @@ cdef class Sublist:
         self.count -= 1
         self.removes += 1
         self.prune(node)
+        if self.watched is not None:
+            self.tell_watchers(sub.subject, sub.subject_size)
 
     cdef void prune(self, Node* node) noexcept:
         """Free the nodes that nothing is left below."""
@@ -313,6 +321,56 @@ cdef class Sublist:
             sub = self.dead
             self.dead = sub.next_dead
             free(sub)
+
+    # Who wants to know of it.
+
+    def watch(self, bytes subject not None, callback not None):
+        """Call back when a subscription to exactly this subject comes or goes."""
+        if self.watched is None:
+            self.watched = {}
+        self.watched.setdefault(subject, []).append(callback)
+
+    def unwatch(self, bytes subject not None, callback not None):
+        """Undo `watch`; a second time is harmless."""
+        callbacks = self.watched.get(subject, []) if self.watched is not None else []
+        if callback in callbacks:
+            callbacks.remove(callback)
+            if not callbacks:
+                del self.watched[subject]
+                if not self.watched:
+                    self.watched = None
+
+    cdef void tell_watchers(self, const uint8_t* subject, uint32_t size) noexcept:
+        for callback in tuple(self.watched.get(subject[:size], ())):
+            try:
+                callback()
+            except Exception:              # noqa: who subscribes has no part in it
+                log.exception("a watcher of %r failed", subject[:size])
+
+    cdef bint has_literal(self, bytes subject, bytes queue) noexcept:
+        """Whether somebody has subscribed to exactly this subject, in this queue group or, where it is empty, in none."""
+        cdef const uint8_t* text = <const uint8_t*>(<char*>subject)
+        cdef uint32_t size = <uint32_t>len(subject), at = 0, end, n
+        cdef Node* node = self.root
+        while True:
+            end = _token_end(text, size, at)
+            node = _find(node, text + at, end - at, _hash(text + at, end - at))
+            if node == NULL:
+                return False
+            if end >= size:
+                break
+            at = end + 1
+        if not queue:
+            return node.plain_count > 0
+        for n in range(node.group_count):
+            if (node.groups[n].name_size == <uint32_t>len(queue)
+                    and memcmp(node.groups[n].name, <char*>queue, node.groups[n].name_size) == 0):
+                return node.groups[n].count > 0
+        return False
+
+    def has_exactly(self, bytes subject not None, bytes queue=b""):
+        """The same for Python."""
+        return self.has_literal(subject, queue)
 
     # Who hears it.
 

@@ -174,6 +174,7 @@ class Connection(Link):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+        self.drained()
 
     def _too_slow(self) -> None:
         self._deadline = None
@@ -198,6 +199,7 @@ class Connection(Link):
             self.fd = self.socket_fd  # the transport is empty: what follows may pass it by
             if self.send_straight():
                 self.backlog = 0
+                self.drained()
                 return
         data = self.take_out()
         if data:
@@ -207,6 +209,9 @@ class Connection(Link):
             if is_full:
                 self._since_full += self.transport.get_write_buffer_size() - left
             self.check_backlog()
+        if self.is_choked and self._deadline is None:  # it took all at once: nobody will tell us to resume
+            self.backlog = self.transport.get_write_buffer_size()
+            self.drained()
 
     def check_backlog(self) -> None:
         """Cut it off when too much waits in the transport, whatever it is: PONGs pile up like messages."""
@@ -500,6 +505,7 @@ class Connection(Link):
         if self._task is not None and self._task is not asyncio.current_task(self.server.loop):
             self._task.cancel()  # its password need not be hashed any more
         self.forget_subs()
+        self.drained()
         if self.account is not None:
             self.account.clients.pop(self.cid, None)
         if self.transport is not None and not self._is_lost:

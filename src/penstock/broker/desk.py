@@ -1,0 +1,193 @@
+"""ConsumerDesk: the consumers of one stream on the server. Acks, requests and messages cross it once a turn.
+
+The loop only tries the stream's lock; where another thread has it, the desk comes back a millisecond later. What a turn
+has changed is written down once, and those who asked for an answer to their ack get it when that is durable.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from penstock.broker.delivery import Delivery
+from penstock.errors import StoreError
+from penstock.kernel.delivery import Desk
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from penstock.broker.intake import Intake
+    from penstock.consumer.consumer import Consumer
+
+log = logging.getLogger("penstock")
+RETRY_S = 0.001  # until the next look at a lock that another thread had
+MEND_S = 1.0  # until what could not be written is tried again
+SHUTDOWN = b"409 Server Shutdown"
+DELETED = b"409 Consumer Deleted"
+
+
+class ConsumerDesk:
+    """One stream's consumers. Belongs to the loop's thread.
+
+    Always true: `deliveries` has every consumer of the stream, a turn of the loop after it came.
+    """
+
+    def __init__(self, intake: Intake) -> None:
+        self.intake = intake
+        self.account = intake.account
+        self.stream = intake.stream
+        self.consumers = intake.stream.consumers
+        self.turn = intake.turn
+        self.loop = intake.turn.loop
+        self.compiled = Desk(self.account.hub, self.account.sublist, self._touched)
+        self.deliveries: dict[str, Delivery] = {}
+        self.is_closed = False
+        self._thread = threading.get_ident()
+        self._answers: deque[tuple[int, list[bytes]]] = deque()  # who is told when the log has come so far
+        self._served_seq = 0  # what was committed when all consumers last had a look
+        self._retry: asyncio.TimerHandle | None = None
+        self._is_told = False
+        self.consumers.on_change.append(self._changed)
+        self.stream._listeners.append(self._tell)
+        for consumer in self.consumers:
+            self._follow(consumer, "create")
+
+    # Who there is.
+
+    def _changed(self, consumer: Consumer, what: str) -> None:
+        """A consumer came, changed or went, maybe in another thread."""
+        if threading.get_ident() == self._thread:
+            self._follow(consumer, what)
+        elif not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self._follow, consumer, what)
+
+    def _follow(self, consumer: Consumer, what: str) -> None:
+        if self.is_closed:
+            return
+        delivery = self.deliveries.get(consumer.name)
+        if what == "delete" or consumer.is_deleted:
+            if delivery is not None and delivery.consumer is consumer:
+                del self.deliveries[consumer.name]
+                delivery.close(DELETED)
+        elif delivery is None:
+            self.deliveries[consumer.name] = Delivery(self, consumer)
+        else:
+            delivery.configured()
+
+    def configured(self) -> None:
+        """The stream's configuration has changed."""
+        for delivery in self.deliveries.values():
+            delivery.configured()
+
+    # Work.
+
+    def _touched(self) -> None:
+        self.turn.touch_desk(self)
+
+    def _tell(self) -> None:
+        """The stream has something new; another thread may have put it there."""
+        if threading.get_ident() != self._thread and not self._is_told and not self.loop.is_closed():
+            self._is_told = True
+            self.loop.call_soon_threadsafe(self._told)
+
+    def _told(self) -> None:
+        self._is_told = False
+        if not self.is_closed:
+            self.serve(looks_anew=True)
+            self.turn.end()
+
+    def committed(self) -> None:
+        """A commit has ended: deliver what it made visible."""
+        committed = self.stream.store.core.committed_seq
+        if committed != self._served_seq and self.deliveries:
+            self.serve(looks_anew=True)
+
+    def serve(self, looks_anew: bool = False) -> None:
+        """Do what is to be done, for as long as a turn may take; `looks_anew` where there may be new messages."""
+        lock, store = self.stream._lock, self.stream.store
+        if not lock.acquire(blocking=False):
+            self._served_seq = 0 if looks_anew else self._served_seq
+            self._retry_soon(RETRY_S)
+            return
+        try:
+            if self.is_closed or store.core.is_closed:
+                return
+            if looks_anew:
+                self._served_seq = store.core.committed_seq
+                self.compiled.touch_hungry()
+            if not self.compiled.has_work:
+                return
+            has_more = self.compiled.serve(store.clock.now_ns())
+            self._write_down()
+        finally:
+            lock.release()
+        if has_more:
+            self.turn.touch_desk(self)
+
+    def _retry_soon(self, seconds: float) -> None:
+        if self._retry is None:
+            self._retry = self.loop.call_later(seconds, self._try_again)
+
+    def _try_again(self) -> None:
+        self._retry = None
+        if not self.is_closed:
+            self.serve(looks_anew=self._served_seq == 0)
+            self.turn.end()
+
+    def _write_down(self) -> None:
+        """Hand what has changed to the log, once for all of it."""
+        changed, replies = self.compiled.take_changed(), self.compiled.take_replies()
+        if not changed and not replies:
+            return
+        for delivery in changed:
+            self.consumers.touch(delivery.consumer)
+        store = self.stream.store
+        try:
+            position = self.consumers.flush()
+        except StoreError as error:
+            log.warning("stream %s: what consumers did could not be written down: %s", self.stream.name, error)
+            self._answers.append((self.consumers.log.position if self.consumers.log is not None else 0, replies))
+            self._retry_soon(MEND_S)
+            return
+        if store.committed_position < store.core.position:
+            self.turn.wait_for(self.intake)
+        if replies:
+            self._answers.append((position, replies))
+            if not self.settle():
+                self.consumers.sync(position)
+                self.turn.wait_for(self.intake)
+
+    def settle(self) -> bool:
+        """Tell those whose acks are durable: whether nobody waits any more."""
+        while self._answers and self.consumers.is_durable(self._answers[0][0]):
+            for reply in self._answers.popleft()[1]:
+                self.account.publish(reply)
+        if self._answers and self.consumers.log is not None and self.consumers.log.failure() is not None:
+            self._retry_soon(MEND_S)
+        return not self._answers
+
+    # The end.
+
+    def release(self) -> None:
+        """The server stops: who waits for messages is told."""
+        for delivery in self.deliveries.values():
+            delivery.release(SHUTDOWN, True)
+        self.account.hub.flush()
+
+    def close(self) -> None:
+        """Nothing is delivered any more."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if self._changed in self.consumers.on_change:
+            self.consumers.on_change.remove(self._changed)
+        if self._tell in self.stream._listeners:
+            self.stream._listeners.remove(self._tell)
+        if self._retry is not None:
+            self._retry.cancel()
+        for delivery in self.deliveries.values():
+            delivery.close(DELETED)
+        self.deliveries.clear()
+        self.turn.forget_desk(self)

@@ -1,0 +1,2 @@
+class Hearer:
+    """Who hears messages in compiled code."""
