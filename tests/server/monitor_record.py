@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from monitor_auth import play_logins, play_options
+from monitor_consumers import play_consumers
 from monitor_scenario import CONFIG, PLAIN, SHAPES, play, play_plain
 from monitor_streams import play_streams
 
@@ -21,6 +22,7 @@ def play_all(kind: Kind) -> dict[str, dict[str, Any]]:
     shapes["logins"] = play_logins(kind)
     shapes["options"] = play_options(kind)
     shapes["streams"] = play_streams(kind)
+    shapes["consumers"] = play_consumers(kind)
     return shapes
 
 

@@ -119,7 +119,7 @@ def _missing(jetstream: JetStream, options: HealthzOptions) -> HealthError | Non
     if options.stream and options.stream not in found.streams:
         text = f"JetStream stream {quote(options.stream)} not found on account {quote(options.account)}"
         return HealthError(type="STREAM", account=options.account, stream=options.stream, error=text)
-    if not options.consumer:
+    if not options.consumer or options.consumer in found.streams[options.stream].stream.consumers.by_name:
         return None
     text = (
         f"JetStream consumer {quote(options.consumer)} not found for stream {quote(options.stream)} "

@@ -1,4 +1,4 @@
-"""Jsz: JetStream's accounts and streams, and what they hold."""
+"""Jsz: JetStream's accounts, streams and consumers, and what they hold."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.api.stream_info import info_fields
+from penstock.api import consumer_info
+from penstock.api.locked import locked
+from penstock.api.stream_info import count_of, info_fields
 from penstock.errors import quote
 from penstock.server.monitor.js_facts import (
     NO_CONFIG,
@@ -68,6 +70,8 @@ class StreamDetail(Page, kw_only=True):
     cluster: dict[str, str]
     config: dict[str, Any] = {}
     state: dict[str, Any]
+    consumer_detail: list[dict[str, Any]] = []
+    direct_consumer_detail: list[dict[str, Any]] = []  # those that feed mirrors and sources
 
 
 class AccountDetail(Page, kw_only=True):
@@ -99,6 +103,7 @@ class Jsz(Page, kw_only=True):
     streams: int
     streams_leader: int = 0
     consumers: int
+    consumers_leader: int = 0
     messages: int
     bytes: int
     account_details: list[AccountDetail] = []
@@ -161,6 +166,9 @@ async def _add_totals(page: Jsz, account: Any, with_leaders: bool) -> None:
     page.streams_leader += len(streams) if with_leaders else 0
     for at, stream in enumerate(streams, 1):
         index = stream.store.index
+        consumers = count_of(stream)
+        page.consumers += consumers
+        page.consumers_leader += consumers if with_leaders else 0
         page.messages += index.messages
         page.bytes += index.bytes
         if at % (STREAM_SLICE * 16) == 0:
@@ -183,20 +191,27 @@ async def _account_detail(server: Server, name: str, with_streams: bool, options
     )
     if with_streams:
         for at, intake in enumerate(list(account.streams.values()), 1):
-            detail.stream_detail.append(msgspec.Raw(go_json.encode(_stream_detail(server, intake, options))))
+            page = await locked(intake, lambda: _stream_detail(server, intake, options))  # noqa: B023
+            detail.stream_detail.append(msgspec.Raw(go_json.encode(page)))
             if at % STREAM_SLICE == 0:
                 await breathe()
     return detail
 
 
 def _stream_detail(server: Server, intake: Intake, options: JszOptions) -> StreamDetail:
-    """What the stream holds, appended and not yet synced included: nothing is waited for."""
-    with intake.stream._lock:
-        fields = info_fields(intake, leader=server.name, has_versions=False)
-    return StreamDetail(
+    """What the stream holds, appended and not yet synced included: nothing is waited for. Under the stream's lock."""
+    fields = info_fields(intake, leader=server.name, has_versions=False)
+    page = StreamDetail(
         name=intake.name,
         created=fields["created"],
         cluster=fields["cluster"],
         config=fields["config"] if options.config else {},
         state=fields["state"],
     )
+    for consumer in intake.stream.consumers if options.consumer else ():
+        told = consumer_info.info_fields(intake, consumer, has_config=options.config, has_versions=False)
+        if consumer.config.is_counted:
+            page.consumer_detail.append(told)
+        elif options.direct_consumer:
+            page.direct_consumer_detail.append(told)
+    return page
