@@ -23,6 +23,7 @@ from penstock.kernel.disk import Disk
 from penstock.kernel.seq_set import SeqSet
 from penstock.store.checked_file import read_checked
 from penstock.store.checkpoint import decode_checkpoint
+from penstock.store.consumer_entries import read_entries
 from penstock.store.head import Head, decode_head
 from penstock.store.identity import Identity, decode_identity
 from penstock.store.kept_deletes import read_kept
@@ -30,7 +31,7 @@ from penstock.store.layout import BlockHeader, StreamPaths, decode_header, parse
 from penstock.store.marker import MARKER, MARKER_TEXT
 from penstock.store.neighbours import Neighbours
 from penstock.store.recovery import subtract
-from penstock.store.report import format_ranges
+from penstock.store.report import DAMAGE, Report, format_ranges
 from penstock.store.snapshot import Snapshot
 from penstock.store.summary import Summary, decode_summary
 
@@ -46,7 +47,9 @@ Range = tuple[int, int]
 class Problem:
     """One thing that is not as it was written."""
 
-    kind: str  # damaged records · damaged header · damaged file · missing file · unreadable block · lost sequences
+    # damaged records · damaged header · damaged file · damaged consumers · missing file · unreadable block ·
+    # lost sequences
+    kind: str
     path: str
     text: str
     offset: int = 0
@@ -200,6 +203,7 @@ class StreamChecker:
             self.found.notes.append("staged blocks were being adopted: the next open for writing finishes it")
         self.check_batches()
         self.check_deletes(identity)
+        self.check_consumers(identity)
         self.load(identity)
         try:
             self.check_blocks()
@@ -292,6 +296,20 @@ class StreamChecker:
             path = self.paths.deletes
             text = f"{damage.reason}; it costs no message, but why some are gone (docs/lake.md)"
             self.add("damaged file", path, text, size=os.path.getsize(path))
+
+    def check_consumers(self, identity: Identity) -> None:
+        """The log of its consumers."""
+        for _ in range(TRIES):
+            report = Report()
+            read_entries(self.disk, self.paths.consumers, identity.stream_id, report)
+            if report.is_clean or not self.has_writer:
+                break
+            time.sleep(PAUSE_S)
+        for finding in report.findings:
+            if finding.kind in DAMAGE:
+                self.add("damaged consumers", finding.path, finding.text, finding.offset, finding.size)
+            else:
+                self.found.notes.append(f"{finding.path}: {finding.text}")
 
     def load(self, identity: Identity) -> None:
         """The stream's index, to tell what a damaged place costs."""
@@ -484,7 +502,7 @@ class StreamChecker:
     # What is left over.
 
     def check_leftovers(self) -> None:
-        for folder in (self.paths.root, self.paths.blocks):
+        for folder in (self.paths.root, self.paths.blocks, self.paths.consumers):
             for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
                 path = os.path.join(folder, name)
                 if name.endswith(".damaged"):

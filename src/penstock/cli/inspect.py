@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,10 @@ from penstock.cli.output import (
     table,
 )
 from penstock.cli.usage import check_filters, open_reading
+from penstock.consumer.overview import ConsumerOverview, read_consumers
 from penstock.db.lock import holder_of
 from penstock.errors import PenstockError
-from penstock.store.report import format_ranges
+from penstock.store.report import Report, format_ranges
 from penstock.store.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -66,6 +68,9 @@ def _facts_of(stream: Stream, subject: str, top: int) -> dict[str, Any]:
     committed = store.head.committed_seq if store.head is not None else store.index.last_seq
     lost = [[first, min(last, committed)] for first, last in store.lost.ranges() if first <= committed]
     findings = [one for one in stream.findings if not one.seqs or one.seqs[0][0] <= committed]
+    report = Report()
+    consumers = read_consumers(store, report)
+    findings += report.findings
     state = stream.state()
     totals = stream.subjects(subject)
     most = nlargest(top, totals.items(), key=lambda item: item[1])
@@ -88,6 +93,7 @@ def _facts_of(stream: Stream, subject: str, top: int) -> dict[str, Any]:
         "epoch": store.epoch,
         "is_stopped": head.is_stopped if head is not None else None,
         "blocks": [_block_facts(store, block) for block in store.query.blocks()],
+        "consumers": [_consumer_facts(one) for one in consumers],
         "subject_filter": subject,
         "subject_count": len(totals),
         "subject_messages": sum(totals.values()),
@@ -120,6 +126,10 @@ def _block_facts(store: Snapshot, block: dict[str, int]) -> dict[str, Any]:
         "last_time_ns": block["time_max"] if block["rows"] else 0,
         "has_summary": os.path.exists(summary),
     }
+
+
+def _consumer_facts(one: ConsumerOverview) -> dict[str, Any]:
+    return asdict(one) | {"filters": list(one.filters), "given_up": list(one.given_up)}
 
 
 def _print(facts: dict[str, Any], is_whole: bool) -> None:
@@ -178,6 +188,7 @@ def _print_stream(out: Console, stream: dict[str, Any], root: str) -> None:
         out.print(f"  [dim]{label:<9}[/] {text}", soft_wrap=True)
     _print_blocks(out, stream["blocks"], root)
     _print_subjects(out, stream)
+    _print_consumers(out, stream["consumers"])
     for finding in stream["findings"]:
         colour = "red" if finding["kind"] in ("damaged records", "lost sequences", "set aside") else "yellow"
         where = escape(short_path(finding["file"], root))
@@ -213,6 +224,20 @@ def _print_subjects(out: Console, stream: dict[str, Any]) -> None:
     if total > len(top):
         rest = stream["subject_messages"] - sum(row["messages"] for row in top)
         made.add_row(f"[dim]… {total - len(top):,} more[/]", f"[dim]{rest:,}[/]")
+    out.print(made)
+
+
+def _print_consumers(out: Console, consumers: list[dict[str, Any]]) -> None:
+    if not consumers:
+        return
+    numbers = ("delivered", "acked", "pending", "behind", "given up")
+    made = table("consumer", "of", "acks", *numbers, right=numbers)
+    for one in consumers:
+        made.add_row(
+            escape(one["name"]), escape(", ".join(one["filters"]) or "all"), one["ack_policy"],
+            f"{one['delivered_stream_seq']:,}", f"{one['ack_floor_stream_seq']:,}", f"{one['num_ack_pending']:,}",
+            f"{one['num_pending']:,}", f"{len(one['given_up']):,}",
+        )  # fmt: skip
     out.print(made)
 
 

@@ -24,6 +24,7 @@ from penstock.cli.evidence import Evidence, read_evidence
 from penstock.cli.subjects import derived_filters
 from penstock.db.database import Database
 from penstock.db.lock import WriteLock
+from penstock.db.stream import Stream
 from penstock.errors import PenstockError
 from penstock.kernel.block_scan import scan_block
 from penstock.kernel.constants import FLAGS, HEADER_STRIDE, REASONS, RECORDS_START
@@ -88,6 +89,8 @@ def _plan(problem: Problem) -> str:
         return f"write the header at {problem.offset} again from what holds"
     if problem.kind == "unreadable block":
         return "set it aside as .damaged (or write its header again, where the checkpoint knows it)"
+    if problem.kind == "damaged consumers":
+        return "begin a new file with what holds, set this one aside as .damaged"
     return "write it anew" if problem.kind == "missing file" else "set it aside as .damaged, write it anew"
 
 
@@ -167,6 +170,7 @@ class StreamRepair:
         lost = [span for finding in stream.findings if finding.kind == "lost sequences" for span in finding.seqs]
         store = stream.store
         assert isinstance(store, FileStore)
+        self.mend_consumers(stream)
         lost += self.record_losses(store)
         self.delete_again(store, evidence)
         self.rebuild_summaries(store)
@@ -179,6 +183,14 @@ class StreamRepair:
         target = set_aside(self.disk, problem.path)
         kept = f"; its bytes are in {os.path.basename(target)}" if target else ""
         self.step(problem.path, f"written anew{kept}")
+
+    def mend_consumers(self, stream: Stream) -> None:
+        """The open has read what holds: it is written to a new file, which takes the place of the damaged one."""
+        damaged = [problem for problem in self.check.damage if problem.kind == "damaged consumers"]
+        if damaged:
+            stream.consumers.flush()
+        for problem in damaged:
+            self.step(problem.path, f"{problem.text}; what holds is in a new file, this one is set aside")
 
     # Bytes.
 

@@ -1,0 +1,85 @@
+"""What the files of a stream tell of its consumers, without whoever runs them: for `penstock inspect` and Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.consumer.consumer import Consumer, decode_meta, table_of
+from penstock.kernel.windows import Windows
+from penstock.store.consumer_entries import Entry, read_entries
+from penstock.store.report import Report
+from penstock.store.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOverview:
+    """One consumer, as it was written down last; times are Unix nanoseconds, 0: never."""
+
+    name: str
+    is_durable: bool
+    is_push: bool
+    filters: tuple[str, ...]  # none: everything
+    deliver_policy: str
+    ack_policy: str
+    delivered_stream_seq: int
+    delivered_consumer_seq: int
+    ack_floor_stream_seq: int
+    ack_floor_consumer_seq: int
+    num_ack_pending: int
+    num_redelivered: int
+    num_pending: int  # messages that it has not got yet: its lag
+    given_up: tuple[int, ...]  # messages that were delivered as often as may be and not acknowledged
+    created_ns: int
+    paused_until_ns: int
+
+
+def read_consumers(snapshot: Snapshot, report: Report | None = None) -> list[ConsumerOverview]:
+    """The consumers of a stream, by name, against its messages as they are now; what does not hold goes to `report`."""
+    report = report if report is not None else Report()
+    # The consumers first: whatever they have got, the stream has it by then.
+    entries = read_entries(snapshot.disk, snapshot.paths.consumers, snapshot.stream_id, report)
+    if not entries:
+        return []
+    snapshot.refresh()
+    found: dict[str, ConsumerOverview] = {}
+    for number, entry in sorted(entries.items()):
+        try:
+            one = _overview(snapshot, number, entry)
+        except ValueError as error:
+            report.add("set aside", snapshot.paths.consumers, f"consumer number {number} cannot be read: {error}")
+            continue
+        found[one.name] = one  # a higher number came later
+    return [found[name] for name in sorted(found)]
+
+
+def _overview(snapshot: Snapshot, number: int, entry: Entry) -> ConsumerOverview:
+    meta = decode_meta(entry.meta)
+    config = meta.config
+    consumer = Consumer(meta, number, snapshot, table_of(meta, entry.state, entry.notes), Windows())
+    engine, table = consumer.engine, consumer.table
+    try:
+        engine.reconcile()  # what is pending may have left the stream since
+        state = table.state()
+        return ConsumerOverview(
+            name=consumer.name,
+            is_durable=config.is_durable,
+            is_push=config.is_push,
+            filters=config.filters,
+            deliver_policy=config.deliver_policy,
+            ack_policy=config.ack_policy,
+            delivered_stream_seq=table.delivered_stream_seq,
+            delivered_consumer_seq=table.delivered_consumer_seq,
+            ack_floor_stream_seq=table.ack_floor_stream_seq,
+            ack_floor_consumer_seq=table.ack_floor_consumer_seq,
+            num_ack_pending=table.pending_count,
+            num_redelivered=table.redelivered_count,
+            num_pending=engine.num_pending,
+            given_up=tuple(seq for seq in state.redelivered if seq not in state.pending),
+            created_ns=consumer.created_ns,
+            paused_until_ns=engine.paused_until_ns,
+        )
+    finally:
+        engine.close()
+
+
+__all__ = ["ConsumerOverview", "read_consumers"]
