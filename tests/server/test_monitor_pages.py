@@ -92,6 +92,14 @@ async def create_stream(client: Client, name: str, subject: str) -> None:
     await client.say(b"UNSUB 1\r\n")
 
 
+async def create_consumer(client: Client, stream: str, name: str, **config: str) -> None:
+    body = json.dumps({"stream_name": stream, "config": {"durable_name": name, **config}}).encode()
+    subject = f"$JS.API.CONSUMER.CREATE.{stream}.{name}".encode()
+    client.writer.write(b"SUB made 8\r\nPUB %b made %d\r\n%b\r\n" % (subject, len(body), body))
+    await client.reader.readuntil(b"consumer_create_response")
+    await client.say(b"UNSUB 8\r\n")
+
+
 def add_connections(server: Server, count: int) -> None:
     """Connections without sockets, as far as monitoring looks."""
     account = server.accounts["$G"]
@@ -197,6 +205,9 @@ def test_metrics_are_prometheus_text_with_the_figures_of_the_server(tmp_path: Pa
         async with running(http_port=-1, server_name='a "b" \\c', jetstream=jetstream) as server:
             client = await Client.connect(server.port, "one")
             await create_stream(client, "ORDERS", "orders.>")
+            await create_consumer(
+                client, "ORDERS", "billing", filter_subject="orders.1", pause_until="2090-01-01T00:00:00Z"
+            )
             for n in range(3):
                 await client.say(b"PUB orders.%d 2\r\nhi\r\n" % n)
             head, body = await fetch(server.http_port, "/metrics")
@@ -205,7 +216,7 @@ def test_metrics_are_prometheus_text_with_the_figures_of_the_server(tmp_path: Pa
             only: tuple[tuple[str, str], ...] = ()
             assert families["penstock_connections"] == ("gauge", {only: 1.0})
             assert families["penstock_connections_opened_total"] == ("counter", {only: 1.0})
-            assert families["penstock_in_msgs_total"] == ("counter", {only: 4.0})
+            assert families["penstock_in_msgs_total"] == ("counter", {only: 5.0})
             ((info, one),) = families["penstock_info"][1].items()
             assert one == 1.0
             assert dict(info)["server_name"] == 'a \\"b\\" \\\\c'
@@ -213,6 +224,11 @@ def test_metrics_are_prometheus_text_with_the_figures_of_the_server(tmp_path: Pa
             assert families["penstock_stream_messages"] == ("gauge", {stream: 3.0})
             assert families["penstock_stream_last_seq"][1][stream] == 3.0
             assert families["penstock_stream_commit_failures_total"][1][stream] == 0.0
+            assert families["penstock_stream_consumers"][1][stream] == 1.0
+            consumer = (*stream, ("consumer", "billing"))
+            assert families["penstock_consumer_pending"] == ("gauge", {consumer: 1.0})
+            assert families["penstock_consumer_paused"][1][consumer] == 1.0
+            assert families["penstock_consumer_ack_pending"][1][consumer] == 0.0
             assert families["penstock_account_connections"][1][(("account", "$G"),)] == 1.0
             assert families["process_resident_memory_bytes"][1][only] > 1_000_000
             assert families["process_cpu_seconds_total"][1][only] > 0

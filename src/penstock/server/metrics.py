@@ -11,12 +11,15 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from penstock import __version__
+from penstock.api.locked import locked
+from penstock.api.stream_info import count_of
 from penstock.server.monitor.page import breathe
 from penstock.server.monitor.process import cpu_seconds, open_files, resident_bytes, virtual_bytes
 from penstock.server.monitor.varz import subscription_count
 from penstock.wire.info import VERSION
 
 if TYPE_CHECKING:
+    from penstock.broker.intake import Intake
     from penstock.server.server import Server
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -56,6 +59,7 @@ async def text(server: Server) -> bytes:
     _add_server(families, server)
     _add_accounts(families, server)
     await _add_jetstream(families, server)
+    await _add_consumers(families, server)
     return families.text()
 
 
@@ -121,7 +125,7 @@ async def _add_jetstream(families: Families, server: Server) -> None:
     for at, (labels, stream) in enumerate(streams, 1):
         index, log = stream.store.index, stream.store.core.log
         counts = (index.messages, index.bytes, index.first_seq, index.last_seq, index.subject_count)
-        rows.append((labels, (*counts, 0, int(log.has_uncommitted), log.fail_count)))
+        rows.append((labels, (*counts, count_of(stream), int(log.has_uncommitted), log.fail_count)))
         if at % STREAM_SLICE == 0:
             await breathe()
     for column, (name, kind, about) in enumerate(
@@ -137,6 +141,47 @@ async def _add_jetstream(families: Families, server: Server) -> None:
         )
     ):
         families.add(f"penstock_stream_{name}", kind, about, [(labels, values[column]) for labels, values in rows])
+
+
+async def _add_consumers(families: Families, server: Server) -> None:
+    jetstream = server.jetstream
+    if jetstream is None:
+        return
+    rows: list[tuple[Labels, tuple[int, ...]]] = []
+    for name, account in list(jetstream.accounts.items()):
+        for intake in list(account.streams.values()):
+            if len(intake.stream.consumers):
+                labels = {"account": name, "stream": intake.name}
+                found = await locked(intake, lambda: _consumer_rows(intake))  # noqa: B023
+                rows += [(labels | {"consumer": consumer}, values) for consumer, values in found]
+                await breathe()
+    for column, (name, about) in enumerate(
+        (
+            ("pending", "Messages that were not delivered yet."),
+            ("ack_pending", "Messages delivered and not acknowledged."),
+            ("redelivered", "Messages delivered more than once, and those given up."),
+            ("waiting", "Pull requests that wait."),
+            ("delivered_seq", "Stream sequence of the last message delivered."),
+            ("ack_floor_seq", "Stream sequence up to which everything is acknowledged."),
+            ("paused", "1 while it is paused."),
+        )
+    ):
+        families.add(f"penstock_consumer_{name}", "gauge", about, [(labels, values[column]) for labels, values in rows])
+
+
+def _consumer_rows(intake: Intake) -> list[tuple[str, tuple[int, ...]]]:
+    """The figures of each consumer. Under the stream's lock."""
+    now_ns = intake.stream.store.clock.now_ns()
+    rows: list[tuple[str, tuple[int, ...]]] = []
+    for consumer in intake.stream.consumers:
+        if not consumer.config.is_counted:
+            continue
+        engine, table = consumer.engine, consumer.table
+        delivery = intake.deliveries.get(consumer.name)
+        counts = (engine.num_pending, engine.num_ack_pending, engine.num_redelivered)
+        places = (table.delivered_stream_seq, table.ack_floor_stream_seq, int(consumer.is_paused(now_ns)))
+        rows.append((consumer.name, (*counts, delivery.num_waiting if delivery is not None else 0, *places)))
+    return rows
 
 
 def _labels(labels: Labels) -> str:
