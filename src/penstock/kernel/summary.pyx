@@ -615,12 +615,15 @@ def drop_images(Core core):
             core.log.drop_image(block.file)
 
 
-def image_of(Core core, block_id):
-    """A copy of a block's bytes from memory, or None."""
+def parts_of(Core core, block_id, spans):
+    """The bytes of (offset, size) spans of a block that is in memory, joined."""
     cdef Block* block = _block(core.index, block_id)
-    if block.file.image == NULL:
-        return None
-    return PyBytes_FromStringAndSize(<char*>block.file.image, block.size)
+    cdef uint64_t start, size
+    parts = []
+    for start, size in spans:
+        assert block.file.image != NULL and start + size <= block.size
+        parts.append(PyBytes_FromStringAndSize(<char*>block.file.image + start, size))
+    return b"".join(parts)
 
 
 def overwrite(Core core, uint64_t seq, random):

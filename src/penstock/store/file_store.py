@@ -314,8 +314,7 @@ class FileStore(Store):
 
     def block_sealed(self, block_id: int, spans: list[tuple[int, int]]) -> None:
         """The active block is full: write its summary and give back what memory can be spared."""
-        image = memoryview(kernel.image_of(self.core, block_id) or b"")
-        controls = b"".join(bytes(image[at : at + size]) for at, size in spans)
+        controls = kernel.parts_of(self.core, block_id, spans)
         assert self.marks is not None
         try:
             self._write_summary(block_id, controls, self.marks, [])

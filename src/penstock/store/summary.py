@@ -80,12 +80,13 @@ def encode_summary(
         subject_filter,
     ]
     spans = bytearray()
-    body = bytearray()
+    body: list[bytes] = []
+    at = SUMMARY_FIXED_SIZE
     for section in sections:
-        spans += _RANGE.pack(SUMMARY_FIXED_SIZE + len(body), len(section))
-        body += section
-        body += struct.pack("<Q", xxh64_of(section, header.salt))
-        body += bytes(-len(body) % 8)
+        spans += _RANGE.pack(at, len(section))
+        padding = bytes(-len(section) % 8)
+        body += (section, struct.pack("<Q", xxh64_of(section, header.salt)), padding)
+        at += len(section) + 8 + len(padding)
     fixed = _FIXED.pack(
         SUMMARY_MAGIC,
         header.encode(),
@@ -102,7 +103,7 @@ def encode_summary(
         facts["last_checksum"],
         b"",
     )
-    out = (fixed + bytes(spans)).ljust(SUMMARY_FIXED_SIZE, b"\0") + bytes(body)
+    out = b"".join(((fixed + bytes(spans)).ljust(SUMMARY_FIXED_SIZE, b"\0"), *body))
     return out + struct.pack("<Q", xxh64_of(out, header.salt))
 
 
