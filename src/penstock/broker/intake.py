@@ -280,7 +280,7 @@ class Intake:
         try:
             self._core.settle()
             if self.stream.store.is_untidy:
-                if max(self._commit_s, self._tidy_s) < SLOW_DISK_S:
+                if max(self._commit_s, self._tidy_s) < SLOW_DISK_S and not self.stream.store.is_checkpoint_due:
                     began = self._loop.time()
                     self.stream.store.after_commit()
                     self._tidy_s = self._loop.time() - began
@@ -292,12 +292,13 @@ class Intake:
             lock.release()
 
     def _tidy_aside(self) -> None:
-        """The same on a disk that takes its time, while the loop serves others; what comes for us is parked."""
+        """The same where it takes its time, while the loop serves others; what comes for us is parked."""
         with self.stream._lock:
             if not self._core.is_closed:
+                is_long = self.stream.store.is_checkpoint_due
                 began = time.monotonic()
                 self.stream.store.after_commit()
-                self._tidy_s = time.monotonic() - began
+                self._tidy_s = 0.0 if is_long else time.monotonic() - began
 
     def _tidied(self, done: asyncio.Future[None]) -> None:
         self._tidying = None

@@ -97,6 +97,11 @@ class Store:
     def after_commit(self) -> None:
         """Housekeeping that a commit makes possible."""
 
+    @property
+    def is_checkpoint_due(self) -> bool:
+        """Whether `after_commit` will write a checkpoint, which takes its time."""
+        return False
+
     def submit(self) -> int:
         """Hand all that was appended to the commit threads: the position at which it is durable."""
         return self.core.submit()

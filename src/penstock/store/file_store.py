@@ -658,10 +658,14 @@ class FileStore(Store):
 
     # Checkpoint and stop.
 
-    def _checkpoint_if_due(self) -> None:
+    @property
+    def is_checkpoint_due(self) -> bool:
         # What the next one would weigh, by its subjects: writing it costs more than reading as many summaries does.
         weight = max(self.checkpoint_bytes, self.index.name_count * SUBJECT_WEIGHT)
-        if self.summary_bytes > max(CHECKPOINT_WEIGHTS * weight, CHECKPOINT_AFTER):
+        return self.summary_bytes > max(CHECKPOINT_WEIGHTS * weight, CHECKPOINT_AFTER)
+
+    def _checkpoint_if_due(self) -> None:
+        if self.is_checkpoint_due:
             self._try(self._write_state)
 
     def write_checkpoint(self) -> None:
