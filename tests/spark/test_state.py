@@ -15,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
+from penstock.consumer.config import make_config
+from penstock.consumer.rules import admit
 from penstock.errors import NotAStore, StreamNotFound
 from penstock.spark import state
 from penstock.spark.profile import _buckets, bucket, find_gaps
@@ -41,6 +43,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         a.publish("a.1", b"last")
         b = db.stream("B", subjects=["b"])
         b.publish_many([("b", b"same")] * 10)
+        b.consumers.create(admit(make_config("slow", ack_policy="explicit"), b.config, {}))
+        b.consumers.by_name["slow"].engine.take(1, 3)
+        b.consumers.touch_all()
+        b.consumers.flush()
         db.stream("C", subjects=["<script>"])
     return path
 
@@ -127,6 +133,13 @@ class _Reader(HTMLParser):
         self.text += data
 
 
+def test_consumers_are_told_with_their_lag(found: Any) -> None:
+    (row,) = found.consumers.collect()
+    told = {"stream": "B", "consumer": "slow", "num_pending": 7, "num_ack_pending": 3, "num_given_up": 0}
+    assert told.items() <= row.asDict().items() and found.facts.consumers == [row.asDict()]
+    assert "slow" in render(found.facts)
+
+
 def test_the_report_is_one_file_with_pictures(found: Any, tmp_path: Path) -> None:
     found.write_report(tmp_path / "report.html")
     page = _Reader()
@@ -155,6 +168,8 @@ def test_a_report_escapes_what_a_store_holds() -> None:
         gaps=[{"stream": evil, "kind": "lost", "first_seq": 2, "last_seq": 2, "sequences": 1}],
         duplicates=[{"stream": evil, "by": "id", "value": evil, "messages": 2, "first_seq": 1, "last_seq": 2,
                      "seconds": 1.0}],
+        consumers=[{"stream": evil, "consumer": evil, "filters": [evil], "ack_policy": evil, "delivered_seq": 1,
+                    "ack_floor_seq": 1, "num_ack_pending": 1, "num_pending": 1, "num_given_up": 1}],
     )  # fmt: skip
     text = render(facts)
     assert "<script" not in text

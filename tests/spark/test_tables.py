@@ -10,6 +10,8 @@ from unittest.mock import patch
 import pytest
 
 import penstock
+from penstock.consumer.config import make_config
+from penstock.consumer.rules import admit
 from penstock.spark.tables import COLUMNS, read_table, table_ddl
 
 if TYPE_CHECKING:
@@ -26,6 +28,19 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
         stream = db.stream("A", subjects=["a.>"])
         stream.publish_many([(f"a.{n % 4}", b"payload %d" % n) for n in range(1, 301)])
         stream.delete_many([5, 6, 77])
+        consumers = stream.consumers
+        for name, fields in (
+            ("all", {"ack_policy": "explicit", "max_deliver": 1}),
+            ("some", {"filter_subject": "a.1", "deliver_policy": "last_per_subject"}),
+        ):
+            consumers.create(admit(make_config(name, **fields), stream.config, consumers.configs))
+        engine = consumers.by_name["all"].engine
+        for one in engine.take(0, 12)[:10]:
+            engine.ack(one.message.seq, one.consumer_seq, 1)
+        engine.collect_due(60 * 10**9)
+        engine.take(61 * 10**9, 3)
+        consumers.touch_all()
+        consumers.flush()
         db.stream("B", subjects=["b"]).publish("b", b"x")
         db.stream("EMPTY", subjects=["c"])
     return str(path)
@@ -65,6 +80,17 @@ def test_subjects_have_their_counts(spark: SparkSession, store: str) -> None:
     assert (found["a.0"].first_seq, found["a.0"].last_seq) == (4, 300)
     names = load(spark, store, "subjects").select("subject").where("messages = 1").collect()
     assert [row.subject for row in names] == ["b"]
+
+
+def test_consumers_have_their_place_and_their_lag(spark: SparkSession, store: str) -> None:
+    """The first took 15 of 297, acknowledged ten, gave up two; the second waits for the last on its subject."""
+    rows = {row.consumer: row for row in load(spark, store, "consumers").collect()}
+    assert sorted(rows) == ["all", "some"]
+    one, other = rows["all"], rows["some"]
+    assert (one.stream, one.ack_policy, one.is_durable, one.is_push, one.filters) == ("A", "explicit", True, False, [])
+    assert (one.delivered_seq, one.delivered_consumer_seq, one.num_ack_pending) == (17, 15, 3)
+    assert (one.num_given_up, one.num_pending, one.paused_until) == (2, 297 - 15, None)
+    assert (other.filters, other.num_pending, other.delivered_seq < 298) == (["a.1"], 1, True)
 
 
 @pytest.mark.parametrize("table", list(COLUMNS))

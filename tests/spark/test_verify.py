@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.cli.check import check_store
+from penstock.consumer.config import make_config
+from penstock.consumer.rules import admit
 from penstock.errors import NotAStore, StreamNotFound
 from penstock.kernel.disk import Disk
 from penstock.spark import verify
@@ -32,6 +34,8 @@ def root(tmp_path: Path) -> Path:
         orders.delete(7)
         orders.erase(9)
         big = db.stream("BIG", subjects=["big.*"])
+        big.consumers.create(admit(make_config("one", ack_policy="explicit"), big.config, {}))
+        big.consumers.flush()
         for n in range(1, 61):
             big.publish("big.a", b"message %03d " % n + bytes([n]) * BIG)
     return path
@@ -86,6 +90,7 @@ def test_every_other_checksum_is_looked_at(spark: Any, root: Path, tmp_path: Pat
     places = [
         ("blocks/000001.blk", 20), ("blocks/000002.blk", 4096 + 30), ("blocks/000001.sum", 600), ("CHECKPOINT", 50),
         ("HEAD", 40), ("HEAD", 2048 + 40), ("config.json", 30), ("BATCHES", 3),
+        ("consumers/000001.log", 8300),
     ]  # fmt: skip
     paths = StreamPaths(str(root / "$G" / "BIG"))
     write_checked(Disk(), paths.batches, {"query": {"batch": 1, "first_seq": 1, "last_seq": 2}})

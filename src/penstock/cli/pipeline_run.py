@@ -227,7 +227,9 @@ def run_state(
         )
         try:
             for name in (
-                ("streams", "subjects", "minutes", "hours", "percentiles", "gaps", "duplicates") if tables else ()
+                ("streams", "subjects", "minutes", "hours", "percentiles", "gaps", "duplicates", "consumers")
+                if tables
+                else ()
             ):
                 getattr(found, name).write.mode("overwrite").parquet(os.path.join(str(tables), name))
         finally:
@@ -239,7 +241,7 @@ def run_state(
         print_json({
             "store": found.path, "seconds": round(found.seconds, 3), "streams": facts.streams,
             "percentiles": facts.percentiles, "top_subjects": facts.top_subjects, "gaps": facts.gaps,
-            "duplicates": facts.duplicates,
+            "duplicates": facts.duplicates, "consumers": facts.consumers,
         })  # fmt: skip
     else:
         _print_state(found.facts)
@@ -249,7 +251,7 @@ def run_state(
 
 
 def _print_state(facts: Facts) -> None:
-    from penstock.spark.report import format_bytes, format_wait
+    from penstock.spark.report import CONSUMERS_SHOWN, format_bytes, format_wait
 
     out = console()
     numbers = ("messages", "stored", "subjects", "gaps", "repeated", "per minute", "peak")
@@ -277,6 +279,16 @@ def _print_state(facts: Facts) -> None:
             str(row["first_seq"]), str(row["last_seq"]),
         )  # fmt: skip
     out.print(made)
+    if facts.consumers:
+        columns = ("delivered", "acked", "pending", "behind", "given up")
+        made = table("stream", "consumer", *columns, right=columns)
+        for row in facts.consumers[:CONSUMERS_SHOWN]:
+            made.add_row(
+                escape(row["stream"]), escape(row["consumer"]), f"{row['delivered_seq']:,}",
+                f"{row['ack_floor_seq']:,}", f"{row['num_ack_pending']:,}", f"{row['num_pending']:,}",
+                f"{row['num_given_up']:,}",
+            )  # fmt: skip
+        out.print(made)
 
 
 # migrate

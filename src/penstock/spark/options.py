@@ -16,7 +16,7 @@ from penstock.scan.part import HeadersMode, Mode, part_columns
 from penstock.scan.plan import PART_BYTES
 from penstock.spark.errors import PenstockSparkError
 
-Table = Literal["messages", "blocks", "subjects", "streams"]
+Table = Literal["messages", "blocks", "subjects", "streams", "consumers"]
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"(\d+)\s*(?:(b|k|m|g|t)(?:i?b)?)?", re.IGNORECASE)
 
@@ -95,7 +95,7 @@ def _one_of(*known: str) -> Callable[[str], str]:
 
 _headers = _one_of("map", "raw", "none")
 _mode = _one_of("fail", "skip", "quarantine")
-_table = _one_of("messages", "blocks", "subjects", "streams")
+_table = _one_of("messages", "blocks", "subjects", "streams", "consumers")
 _offsets = _one_of("earliest", "latest")
 _seq, _count = _integer(0), _integer(1)
 

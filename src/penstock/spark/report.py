@@ -29,6 +29,7 @@ Cell = tuple[int, int, int, int]
 BLUE, ORANGE, GREEN, PURPLE, RED, GREY = "#3b82c4", "#d9822b", "#3a9d6e", "#9467bd", "#c9504a", "#858b95"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, "#2a9aa8", GREY)
 STREAMS_SHOWN = 5  # in one plot; the others are added up
+CONSUMERS_SHOWN = 50
 REASONS = {"deleted": GREY, "skipped": ORANGE, "lost": RED}
 
 
@@ -44,6 +45,7 @@ class Facts:
     top_subjects: list[Row]
     gaps: list[Row]
     duplicates: list[Row]
+    consumers: list[Row] = field(default_factory=list)  # those that are furthest behind first
     made_ns: int = field(default_factory=time.time_ns)
 
 
@@ -82,6 +84,8 @@ def render(facts: Facts) -> str:
         ]  # fmt: skip
     parts.append(_section("Gaps", _gaps(facts)))
     parts.append(_section("Duplicates", _duplicates(facts.duplicates, whole["duplicates"])))
+    if facts.consumers:
+        parts.append(_section("Consumers", _consumers(facts.consumers)))
     made = format_time(facts.made_ns // 10**9 * 10**9)
     return PAGE.format(
         title=escape(f"Penstock: the state of {name}"),
@@ -211,6 +215,26 @@ def _duplicates(rows: Sequence[Row], total: int) -> str:
             ("within", lambda row: format_wait(row["seconds"] * 1e9), True),
         ],
         rows,
+    )
+
+
+def _consumers(rows: Sequence[Row]) -> str:
+    behind, given_up = sum(row["num_pending"] for row in rows), sum(row["num_given_up"] for row in rows)
+    words = f"{len(rows):,} in all, {behind:,} messages behind; {given_up:,} messages were given up."
+    shown = f" The {CONSUMERS_SHOWN} that are furthest behind:" if len(rows) > CONSUMERS_SHOWN else ""
+    return f"<p>{words}{shown}</p>" + _table(
+        [
+            ("stream", lambda row: row["stream"], False),
+            ("consumer", lambda row: row["consumer"], False),
+            ("of", lambda row: ", ".join(row["filters"]) or "all", False),
+            ("acks", lambda row: row["ack_policy"], False),
+            ("delivered", lambda row: f"{row['delivered_seq']}", True),
+            ("acknowledged up to", lambda row: f"{row['ack_floor_seq']}", True),
+            ("not acknowledged", lambda row: f"{row['num_ack_pending']:,}", True),
+            ("behind", lambda row: f"{row['num_pending']:,}", True),
+            ("given up", lambda row: f"{row['num_given_up']:,}", True),
+        ],
+        rows[:CONSUMERS_SHOWN],
     )
 
 

@@ -67,6 +67,8 @@ class State:
     gaps: DataFrame
     """Ranges of sequences without a message: deleted, skipped or lost."""
     duplicates: DataFrame
+    consumers: DataFrame
+    """Where each stands, what it has not got yet, and what it gave up: the metadata table."""
     facts: Facts
     seconds: float
     kept: tuple[DataFrame, ...] = ()
@@ -119,6 +121,8 @@ def run(
         counted = [row.asDict() for row in wanted.collect()]
         known = [row.asDict() for row in _table(spark, root, names, account, "streams").collect()]
         subjects = _subjects(_table(spark, root, names, account, "subjects"), profile)
+        consumers = _table(spark, root, names, account, "consumers").drop("store")
+        behind = [row.asDict() for row in consumers.collect()]
         top_subjects = subjects.orderBy(F.desc("messages"), "stream", "subject").limit(top).collect()
         copies = _duplicates(spark, parts, duplicates, mode).persist()
         repeats = {
@@ -144,6 +148,7 @@ def run(
             for row in gaps[:top]
         ],
         duplicates=[row.asDict() for row in shown],
+        consumers=sorted(behind, key=lambda row: (-row["num_pending"], row["stream"], row["consumer"])),
     )  # fmt: skip
     return State(
         path=root,
@@ -154,6 +159,7 @@ def run(
         percentiles=small_frame(spark, PERCENTILES, [tuple(row.values()) for row in percentiles]),
         gaps=_gaps(profile),
         duplicates=copies,
+        consumers=consumers,
         facts=facts,
         seconds=time.monotonic() - began,
         kept=(profile, copies),

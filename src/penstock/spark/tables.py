@@ -1,4 +1,4 @@
-"""What a store knows of its streams, blocks and subjects without reading messages, as Spark tables.
+"""What a store knows of its streams, blocks, subjects and consumers without reading messages, as Spark tables.
 
 One task answers for one stream, from its checkpoint and what came after it.
 """
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from penstock.consumer.overview import read_consumers
 from penstock.kernel.disk import Disk
 from penstock.kernel.subject import Filters
 from penstock.scan.lean import open_snapshot
@@ -69,6 +70,26 @@ COLUMNS: dict[str, dict[str, str]] = {
         "messages": "bigint",
         "first_seq": "bigint",
         "last_seq": "bigint",
+    },
+    "consumers": {
+        "store": "string",
+        "stream": "string",
+        "consumer": "string",
+        "is_durable": "boolean",
+        "is_push": "boolean",
+        "filters": "array<string>",
+        "deliver_policy": "string",
+        "ack_policy": "string",
+        "delivered_seq": "bigint",
+        "delivered_consumer_seq": "bigint",
+        "ack_floor_seq": "bigint",
+        "ack_floor_consumer_seq": "bigint",
+        "num_ack_pending": "bigint",
+        "num_redelivered": "bigint",
+        "num_pending": "bigint",
+        "num_given_up": "bigint",
+        "created": "timestamp",
+        "paused_until": "timestamp",
     },
 }
 
@@ -183,6 +204,28 @@ def _subjects(snapshot: Snapshot, identity: Identity, subjects: Sequence[str]) -
             }
 
 
+def _consumers(snapshot: Snapshot, identity: Identity, subjects: Sequence[str]) -> Iterator[dict[str, Any]]:
+    for one in read_consumers(snapshot):
+        yield {
+            "consumer": one.name,
+            "is_durable": one.is_durable,
+            "is_push": one.is_push,
+            "filters": list(one.filters),
+            "deliver_policy": one.deliver_policy,
+            "ack_policy": one.ack_policy,
+            "delivered_seq": one.delivered_stream_seq,
+            "delivered_consumer_seq": one.delivered_consumer_seq,
+            "ack_floor_seq": one.ack_floor_stream_seq,
+            "ack_floor_consumer_seq": one.ack_floor_consumer_seq,
+            "num_ack_pending": one.num_ack_pending,
+            "num_redelivered": one.num_redelivered,
+            "num_pending": one.num_pending,
+            "num_given_up": len(one.given_up),
+            "created": _micros(one.created_ns),
+            "paused_until": _micros(one.paused_until_ns) if one.paused_until_ns else None,
+        }
+
+
 def _micros(ns: int) -> int:
     return ns // 1000
 
@@ -191,4 +234,5 @@ _READERS: dict[str, Callable[[Snapshot, Identity, Sequence[str]], Iterator[dict[
     "streams": _stream,
     "blocks": _blocks,
     "subjects": _subjects,
+    "consumers": _consumers,
 }

@@ -23,11 +23,13 @@ from penstock.spark.block_check import PAUSE_S, TRIES, BlockChecker, BlockRun, C
 from penstock.spark.jobs import OnProgress, cores_of, job_frame, small_frame, watched
 from penstock.store.checked_file import read_checked
 from penstock.store.checkpoint import Checkpoint, decode_checkpoint
+from penstock.store.consumer_entries import read_entries
 from penstock.store.head import decode_head
 from penstock.store.identity import Identity, decode_identity, read_identity
 from penstock.store.layout import StreamPaths, boot_id, parse_block_name
 from penstock.store.marker import require_marker
 from penstock.store.recovery import subtract
+from penstock.store.report import Report
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -284,6 +286,7 @@ class FilesChecker:
         self.check_head(identity)
         checkpoint = self.check_checkpoint(identity)
         self.check_batches()
+        self.check_consumers(identity)
         if os.path.exists(self.paths.truncate):
             self.found.notes.append(f"{self.paths.truncate}: a truncation was cut short: the next open finishes it")
         lost = SeqSet()
@@ -377,6 +380,17 @@ class FilesChecker:
                 read_checked(self.disk, path)
             except CorruptBlock as damage:
                 self.add(path, damage.reason, size=os.path.getsize(path))
+
+    def check_consumers(self, identity: Identity) -> None:
+        """The log of the stream's consumers."""
+        for _ in range(TRIES):
+            report = Report()
+            read_entries(self.disk, self.paths.consumers, identity.stream_id, report)
+            if report.is_clean or not self.part.has_writer:
+                break
+            time.sleep(PAUSE_S)
+        for finding in report.damage:
+            self.add(finding.path, finding.text, finding.offset, finding.size)
 
     def check_missing(self, checkpoint: Checkpoint | None, index: IndexOfLoss) -> None:
         """Blocks that the checkpoint of the last stop lists with living messages, and that are not there."""

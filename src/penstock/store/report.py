@@ -44,8 +44,12 @@ class Report:
         return [span for finding in self.findings for span in finding.seqs]
 
     @property
+    def damage(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.kind in DAMAGE]
+
+    @property
     def is_clean(self) -> bool:
-        return not any(finding.kind in DAMAGE for finding in self.findings)
+        return not self.damage
 
 
 DAMAGE = frozenset({"damaged records", "lost sequences", "set aside", "missing block"})
