@@ -49,7 +49,7 @@ def test_a_consumer_whose_messages_are_wanted_delivers() -> None:
 
 def test_of_files_alone_it_is_said_what_would_be_delivered() -> None:
     (reason,) = consumer(num_pending=1)
-    assert reason.code == "ready" and reason.text.startswith("1 message would be delivered from sequence 5 on")
+    assert reason.code == "ready" and reason.text.startswith("1 message can be delivered, from sequence 5 on")
 
 
 def test_a_pause_says_until_when_and_how_long_that_is() -> None:
@@ -193,7 +193,7 @@ def test_a_pending_message_says_how_often_it_came_and_when_it_comes_again() -> N
         ({}, "acknowledged"),
         ({"ack_floor_seq": 8}, "acknowledged"),
         ({"delivered_seq": 4}, "not_delivered"),
-        ({"config": changed(PULL, max_deliver=3), "deliveries": 3}, "given_up"),
+        ({"config": changed(PULL, max_deliver=3), "deliveries": 3, "is_given_up": True}, "given_up"),
         ({"config": changed(PULL, ack_policy="none")}, "delivered"),
         ({"matches": False}, "not_matched"),
         ({"config": changed(PULL, deliver_policy="by_start_sequence", opt_start_seq=6)}, "before_start"),

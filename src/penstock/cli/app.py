@@ -107,6 +107,24 @@ def inspect_command(
     return inspect(root, stream or [], subject, top, as_json)
 
 
+@app.command("why", epilog="Example: penstock why data ORDERS billing, or penstock why data ORDERS 1042")
+def why_command(
+    root: Dir,
+    stream: Annotated[str, _argument("STREAM", "The stream.")],
+    about: Annotated[str, _argument("CONSUMER|SEQ", "A consumer's name, or a message's sequence.")],
+    account: Annotated[str, typer.Option("--account", "-a", metavar="A", help="Whose stream it is.")] = "$G",
+    as_json: Json = False,
+) -> int:
+    """Say why a consumer does not deliver, or what became of a message.
+
+    Paused, max_ack_pending reached, filter matches nothing, redelivery at …; stored, deleted by whom or by which limit,
+    delivered how often. A running server also knows who waits: $SYS.REQ.PENSTOCK.WHY.
+    """
+    from penstock.cli.why import why
+
+    return why(root, stream, about, account, as_json)
+
+
 @app.command("verify", epilog="Example: penstock verify data && echo sound")
 def verify_command(root: Dir, stream: Streams = None, as_json: Json = False) -> int:
     """Check every checksum of every file; name damage by file, offset and sequence.

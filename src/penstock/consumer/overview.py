@@ -35,51 +35,63 @@ class ConsumerOverview:
 
 def read_consumers(snapshot: Snapshot, report: Report | None = None) -> list[ConsumerOverview]:
     """The consumers of a stream, by name, against its messages as they are now; what does not hold goes to `report`."""
+    consumers = load_consumers(snapshot, report)
+    try:
+        return [_overview(consumer) for consumer in consumers]
+    finally:
+        for consumer in consumers:
+            consumer.engine.close()
+
+
+def load_consumers(snapshot: Snapshot, report: Report | None = None) -> list[Consumer]:
+    """The same as they would run, by name: to look at, not to deliver from. The caller closes their engines."""
     report = report if report is not None else Report()
     # The consumers first: whatever they have got, the stream has it by then.
     entries = read_entries(snapshot.disk, snapshot.paths.consumers, snapshot.stream_id, report)
     if not entries:
         return []
     snapshot.refresh()
-    found: dict[str, ConsumerOverview] = {}
+    found: dict[str, Consumer] = {}
     for number, entry in sorted(entries.items()):
         try:
-            one = _overview(snapshot, number, entry)
+            one = _consumer(snapshot, number, entry)
         except ValueError as error:
             report.add("set aside", snapshot.paths.consumers, f"consumer number {number} cannot be read: {error}")
             continue
+        if one.name in found:
+            found[one.name].engine.close()
         found[one.name] = one  # a higher number came later
     return [found[name] for name in sorted(found)]
 
 
-def _overview(snapshot: Snapshot, number: int, entry: Entry) -> ConsumerOverview:
+def _consumer(snapshot: Snapshot, number: int, entry: Entry) -> Consumer:
     meta = decode_meta(entry.meta)
-    config = meta.config
     consumer = Consumer(meta, number, snapshot, table_of(meta, entry.state, entry.notes), Windows())
-    engine, table = consumer.engine, consumer.table
-    try:
-        engine.reconcile()  # what is pending may have left the stream since
-        state = table.state()
-        return ConsumerOverview(
-            name=consumer.name,
-            is_durable=config.is_durable,
-            is_push=config.is_push,
-            filters=config.filters,
-            deliver_policy=config.deliver_policy,
-            ack_policy=config.ack_policy,
-            delivered_stream_seq=table.delivered_stream_seq,
-            delivered_consumer_seq=table.delivered_consumer_seq,
-            ack_floor_stream_seq=table.ack_floor_stream_seq,
-            ack_floor_consumer_seq=table.ack_floor_consumer_seq,
-            num_ack_pending=table.pending_count,
-            num_redelivered=table.redelivered_count,
-            num_pending=engine.num_pending,
-            given_up=tuple(seq for seq in state.redelivered if seq not in state.pending),
-            created_ns=consumer.created_ns,
-            paused_until_ns=engine.paused_until_ns,
-        )
-    finally:
-        engine.close()
+    consumer.engine.reconcile()  # what is pending may have left the stream since
+    return consumer
 
 
-__all__ = ["ConsumerOverview", "read_consumers"]
+def _overview(consumer: Consumer) -> ConsumerOverview:
+    config, engine, table = consumer.config, consumer.engine, consumer.table
+    state = table.state()
+    return ConsumerOverview(
+        name=consumer.name,
+        is_durable=config.is_durable,
+        is_push=config.is_push,
+        filters=config.filters,
+        deliver_policy=config.deliver_policy,
+        ack_policy=config.ack_policy,
+        delivered_stream_seq=table.delivered_stream_seq,
+        delivered_consumer_seq=table.delivered_consumer_seq,
+        ack_floor_stream_seq=table.ack_floor_stream_seq,
+        ack_floor_consumer_seq=table.ack_floor_consumer_seq,
+        num_ack_pending=table.pending_count,
+        num_redelivered=table.redelivered_count,
+        num_pending=engine.num_pending,
+        given_up=tuple(seq for seq in state.redelivered if seq not in state.pending),
+        created_ns=consumer.created_ns,
+        paused_until_ns=engine.paused_until_ns,
+    )
+
+
+__all__ = ["ConsumerOverview", "load_consumers", "read_consumers"]

@@ -1,6 +1,6 @@
 """Why a consumer does not deliver, and what became of a message: facts in, sentences out.
 
-The facts are gathered by `db/why.py`, from a running server or from the files of a store. Nothing here knows either.
+The facts are gathered by `why_facts.py`, from a running server's consumers or from the files of a store.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _nobody_asks(facts: ConsumerFacts) -> Iterator[Reason]:
 def _delivers(facts: ConsumerFacts) -> Reason:
     waits = _messages(facts.num_pending)
     if facts.listeners is None:
-        return Reason("ready", f"{waits} would be delivered from sequence {facts.next_seq} on; no server has the store")
+        return Reason("ready", f"{waits} can be delivered, from sequence {facts.next_seq} on, to whoever asks")
     return Reason("delivers", f"it delivers: {waits} to go, from sequence {facts.next_seq} on")
 
 
@@ -165,6 +165,7 @@ class Delivery:
     ack_floor_seq: int
     deliveries: int = 0  # of this message, as far as it is known
     is_pending: bool = False
+    is_given_up: bool = False
     delivered_ns: int = 0  # the last time
     due_ns: int = 0  # when it comes again
 
@@ -245,7 +246,7 @@ def _state_at(facts: MessageFacts, one: Delivery) -> tuple[str, str]:
         return "pending", f"{text}; it is due to come again" if one.due_ns else text
     if facts.is_stored and one.name not in facts.matching:
         return "not_matched", f"its filter {', '.join(one.config.filters)} does not match {facts.subject}"
-    if 0 < one.config.max_deliver <= one.deliveries:
+    if one.is_given_up:
         return "given_up", f"given up: delivered {_times(one.deliveries)} and never acknowledged"
     if _is_before(facts, one):
         return "before_start", "stored before its start, and not for it"
