@@ -28,6 +28,7 @@ import penstock
 
 CLIENTS = 4
 IN_FLIGHT = 250  # publishes of each client that are not yet acknowledged
+FETCHED = 100  # messages that a worker asks for at once
 
 
 class Served:
@@ -88,10 +89,32 @@ async def drive(url: str) -> list[int]:
     return acked
 
 
+async def work(url: str) -> set[int]:
+    """Take orders from the consumer and acknowledge them, until the server is gone: those whose acks were confirmed."""
+    confirmed: set[int] = set()
+
+    async def gone(error: Exception) -> None:
+        """The server was killed."""
+
+    nc = await nats.connect(url, allow_reconnect=False, error_cb=gone)
+    orders = await nc.jetstream().pull_subscribe_bind("shipping", "ORDERS")
+    with contextlib.suppress(nats.errors.Error, OSError):
+        while True:
+            messages = await orders.fetch(FETCHED, timeout=2)
+            done = await asyncio.gather(*(message.ack_sync(timeout=2) for message in messages), return_exceptions=True)
+            for message, answer in zip(messages, done, strict=True):
+                if not isinstance(answer, BaseException):
+                    confirmed.add(message.metadata.sequence.stream)
+    with contextlib.suppress(nats.errors.Error, OSError):
+        await nc.close()
+    return confirmed
+
+
 async def prepare(url: str) -> str:
     nc = await nats.connect(url)
     js = nc.jetstream()
     await js.add_stream(name="ORDERS", subjects=["orders.>"])
+    await js.add_consumer("ORDERS", durable_name="shipping", ack_policy="explicit", ack_wait=1, max_ack_pending=10_000)
     ack = await js.publish("orders.first", b"hello")
     await nc.close()
     return f"{nc.connected_server_version} acknowledged sequence {ack.seq}"
@@ -107,6 +130,21 @@ async def look(url: str, acked: list[int]) -> tuple[int, int]:
     await nc.close()
     assert ack.seq == info.state.last_seq + 1
     return len(there), info.state.last_seq
+
+
+async def come_again(url: str, confirmed: set[int]) -> tuple[int, int]:
+    """How many messages come from the consumer now, and how many of them it had been told are done."""
+    nc = await nats.connect(url)
+    orders = await nc.jetstream().pull_subscribe_bind("shipping", "ORDERS")
+    got: set[int] = set()
+    await asyncio.sleep(1)  # what was in a worker's hands at the kill is due again then
+    with contextlib.suppress(nats.errors.TimeoutError):  # there may be fewer
+        for _ in range(50):
+            for message in await orders.fetch(FETCHED, timeout=2):
+                got.add(message.metadata.sequence.stream)
+                await message.ack()
+    await nc.close()
+    return len(got), len(got & confirmed)
 
 
 def main() -> int:
@@ -126,32 +164,38 @@ def main() -> int:
     story.say(f"ready after {served.ready_s:.2f} s on {served.url}; monitoring on {served.monitor}")
     story.took(asyncio.run(prepare(served.url)))
 
-    story.step(f"{CLIENTS} ordinary clients (nats-py) publish, {IN_FLIGHT} in flight each; then kill -9.")
+    story.step(
+        f"{CLIENTS} ordinary clients (nats-py) publish, {IN_FLIGHT} in flight each; a worker consumes; kill -9."
+    )
 
-    async def under_load() -> list[int]:
+    async def under_load() -> tuple[list[int], set[int]]:
         load = asyncio.create_task(drive(served.url))
+        worker = asyncio.create_task(asyncio.to_thread(lambda: asyncio.run(work(served.url))))  # a loop of its own
         await asyncio.sleep(asked.seconds)
         with urllib.request.urlopen(f"{served.monitor}/healthz") as answer:
             story.say(f"healthz in the middle of it: {answer.read().decode().strip()}")
         os.kill(served.process.pid, signal.SIGKILL)
-        return await load
+        return await load, await worker
 
-    acked = asyncio.run(under_load())
+    acked, confirmed = asyncio.run(under_load())
     served.process.wait()
     rate = len(acked) / asked.seconds
+    story.say(f"the worker had {len(confirmed):,} acks confirmed (each of them on disk)")
     story.took(f"killed; {len(acked):,} publishes had been acknowledged, {rate:,.0f}/s (the clients' pace)")
 
     story.step("Start it again, and look for every acknowledged message.")
     served = Served(data, log)
     sampled, last_seq = asyncio.run(look(served.url, acked))
     story.say(f"{sampled} of them asked for over the API: all there; the last sequence is {last_seq:,}, and it goes on")
+    got, again = asyncio.run(come_again(served.url, confirmed))
+    story.say(f"the worker goes on: {got:,} messages, {again} of those it had confirmed")
     served.process.send_signal(signal.SIGTERM)
     story.say(f"SIGTERM: exit code {served.process.wait()}")
     with penstock.open(data, read_only=True) as db:  # the other door to the same streams
         stored = {message.seq for message in db.stream("ORDERS").read()}
     missing = set(acked) - stored
     story.took(f"{len(acked):,} acknowledged, {len(missing)} missing")
-    return 1 if missing or not acked else 0
+    return 1 if missing or again or not acked or not confirmed else 0
 
 
 if __name__ == "__main__":
