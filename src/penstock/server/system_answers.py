@@ -23,6 +23,7 @@ from penstock.server.monitor.peers import make_gatewayz, make_ipqueuesz, make_le
 from penstock.server.monitor.subsz import make_subsz
 from penstock.server.monitor.varz import make_varz
 from penstock.server.system_actions import SystemActions
+from penstock.server.system_why import make_why
 from penstock.wire import go_json
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class SystemAnswers:
             "SUBSCRIBERS": actions.debug_subscribers,
             "USER.INFO": actions.user_info,
             "USER.NOBODY": actions.no_user_info,
+            "WHY": self._why,
             "RELOAD": self._reload,
             "KICK": actions.kick,
             "LDM": actions.lame_duck,
@@ -173,6 +175,9 @@ class SystemAnswers:
 
     async def _reload(self, request: Request) -> None:
         await self._reply(request, body.FILTERS, self._actions.reload, has_data=False)
+
+    async def _why(self, request: Request) -> None:
+        await self._reply(request, body.WHY, lambda options: make_why(self._server, options))
 
     # About an account.
 

@@ -20,6 +20,7 @@ from penstock.server.monitor.peers import (
     RoutezOptions,
 )
 from penstock.server.monitor.subsz import SubszOptions
+from penstock.server.system_why import WhyOptions
 from penstock.wire.go_decode import Struct, decode_one, kind_of, text_of
 
 if TYPE_CHECKING:
@@ -185,6 +186,7 @@ EXPVARZ = Body("ExpvarzEventOptions", {}, NoOptions)
 STATSZ = Body("StatszEventOptions", {}, NoOptions)
 ACCOUNT_INFO = Body("AccInfoEventOptions", {}, NoOptions)
 FILTERS = Body("EventFilterOptions", {}, NoOptions)
+WHY = Body("WhyOptions", {"account": "string", "stream": "string", "consumer": "string", "seq": "uint64"}, WhyOptions)
 KICK = Struct("server.KickClientReq", {"cid": "uint64"})
 LAME_DUCK = Struct("server.LDMClientReq", {"cid": "uint64"})
 NSUBS = Struct("server.accNumSubsReq", {"acc": "string", "subject": "string", "queue": "string"})

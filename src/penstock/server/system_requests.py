@@ -60,6 +60,7 @@ class SystemRequests:
         self._serve(account, "$SYS.DEBUG.SUBSCRIBERS", "SUBSCRIBERS")
         self._serve(account, "$SYS.REQ.USER.INFO", "USER.INFO")
         self._serve(account, "$SYS.REQ.USER.*.INFO", "USER.NOBODY")
+        self._serve(account, "$SYS.REQ.PENSTOCK.WHY", "WHY")
 
     def serve_account(self, account: Account) -> None:
         """What any account may ask about itself."""
