@@ -8,7 +8,7 @@ SEED ?=
 export PYTHONDONTWRITEBYTECODE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check bench wheel sanitize crash flips faults model kill fuzz clean
+.PHONY: help build demo test check bench wheel sanitize crash flips faults model kill consumers fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -70,6 +70,9 @@ faults: build ## every n-th I/O call failing
 
 kill: build ## kill -9 of a writing process: N= cycles (100), SEED=
 	@N=$(or $(N),100) SEED=$(SEED) $(BIN)/python -m pytest tests/crash/test_kill.py
+
+consumers: build ## kill -9 of a server with twenty consumers under load: N= cycles (100), SEED=
+	@N=$(or $(N),100) SEED=$(SEED) $(BIN)/python -m pytest tests/crash/test_consumer_kill.py
 
 model: build ## the store against a simple model: N= operations (200000), SEED=
 	@N=$(or $(N),200000) SEED=$(SEED) $(BIN)/python -m pytest -n 2 tests/crash/test_model.py

@@ -14,10 +14,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # the benches are no part of
 
 from bench.consumers import ORDERED, make_durable, read_ordered
 from bench.load import drive
-from bench.server import NATS, Running, Side
+from bench.server import DISK, NATS, Running, Side
 
 
-@pytest.fixture(params=[NATS], ids=["nats-server"])
+@pytest.fixture(params=[NATS, DISK], ids=["nats-server", "penstock"])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running]:
     side: Side = request.param
     with side.start(tmp_path) as running:

@@ -1,4 +1,4 @@
-"""The campaigns share crash_cases.py, which lies beside them."""
+"""The campaigns share what lies beside them; servers and raw clients are those of the parity and the server tests."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-pytest.register_assert_rewrite("crash_cases")
+HERE = os.path.dirname(__file__)
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "server"), os.path.join(HERE, "..", "parity")]
+pytest.register_assert_rewrite("crash_cases", "consumer_load")
 
 
 @pytest.fixture
