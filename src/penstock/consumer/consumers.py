@@ -18,6 +18,7 @@ from penstock.kernel.consumer import Consumer as Engine
 from penstock.kernel.consumer import retire, sweep
 from penstock.kernel.subject import Filters, covers
 from penstock.kernel.windows import Windows
+from penstock.store.file_store import FileStore
 
 if TYPE_CHECKING:
     from penstock.store.consumer_log import ConsumerLog, Entry
@@ -33,8 +34,8 @@ class Consumers:
     Always true: `by_name` has every consumer there is; the stream's rules know what they are interested in.
     """
 
-    def __init__(self, rules: StreamRules, log: ConsumerLog | None) -> None:
-        """`log` is None for a stream in memory."""
+    def __init__(self, rules: StreamRules, log: ConsumerLog | None, entries: Mapping[int, Entry] | None = None) -> None:
+        """`log` is None for a stream in memory, and for a reader beside a writer, which has found `entries`."""
         self.rules = rules
         self.store = rules.store
         self.log = log
@@ -45,13 +46,16 @@ class Consumers:
         self._touched: dict[Consumer, None] = {}
         self._has_changed = False  # somebody came, went or was changed since the last flush
         self._engines: list[Engine] = []
-        if log is not None:
-            self._load(log)
+        if entries is not None:
+            self._load(entries)
+        elif log is not None:
+            self._load(log.entries)
+            log.forget_entries()
         self._use_interest()
         self._reconcile()
 
-    def _load(self, log: ConsumerLog) -> None:
-        for number, entry in log.entries.items():
+    def _load(self, entries: Mapping[int, Entry]) -> None:
+        for number, entry in entries.items():
             try:
                 meta = decode_meta(entry.meta)
             except ValueError as error:
@@ -65,7 +69,6 @@ class Consumers:
                 self._found(f"consumer {meta.name}: its state cannot be read, and it begins anew: {error}")
             table.logged = True
             self._add(Consumer(meta, number, self.store, table, self._windows))
-        log.forget_entries()
 
     def _found(self, text: str) -> None:
         self.store.report.add("set aside", "consumers", text)
@@ -79,6 +82,8 @@ class Consumers:
         """The stream and the log may have been cut off at different moments."""
         if not self.store.is_writable:
             return
+        if isinstance(self.store, FileStore):
+            self.store.go_on_above(max((one.table.delivered_stream_seq for one in self.by_name.values()), default=0))
         for consumer in self.by_name.values():
             consumer.engine.reconcile()
             self.touch(consumer)
@@ -95,6 +100,10 @@ class Consumers:
     @property
     def configs(self) -> Mapping[str, ConsumerConfig]:
         return {name: consumer.config for name, consumer in self.by_name.items()}
+
+    def __call__(self) -> list[str]:
+        """The names of the consumers, sorted: `stream.consumers()`. It needs no lock."""
+        return sorted(list(self.by_name))  # the list is made at once, whoever else comes or goes
 
     def __len__(self) -> int:
         return len(self.by_name)

@@ -36,6 +36,7 @@ from penstock.store.kept_deletes import BY_USER
 from penstock.store.layout import BlockHeader, StreamPaths, boot_id
 from penstock.store.limits import DURABILITIES, Limits
 from penstock.store.recovery import Recovered, Recovery, marks_of, recover, subtract
+from penstock.store.report import format_ranges
 from penstock.store.summary import CONTROLS, decode_summary, encode_summary, read_section
 
 SUBJECT_WEIGHT = 45  # bytes of a subject in a checkpoint, about
@@ -296,6 +297,19 @@ class FileStore(Store):
         self.lost.update(found.newly_lost)
         if interior or last_seq > data_last:
             self.commit()
+
+    def go_on_above(self, seq: int) -> None:
+        """Somebody has seen sequences up to `seq`: those above our last are lost, and never given out again."""
+        first = self.index.last_seq + 1
+        if seq < first:
+            return
+        self.core.skip(first, seq + 1 - first, LOST, self.clock.now_ns())
+        self.skips.add_range(first, seq)
+        self.lost.add_range(first, seq)
+        lost = ((first, seq + 1),)
+        text = f"a consumer was given messages {format_ranges(lost)}, which are not in the stream any more"
+        self.report.add("lost sequences", self.paths.root, text, seqs=lost)
+        self.commit()
 
     # Blocks: what the core asks for.
 
