@@ -8,7 +8,7 @@ SEED ?=
 export PYTHONDONTWRITEBYTECODE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check bench wheel sanitize crash flips faults model kill consumers fuzz clean
+.PHONY: help build demo test check bench wheel sanitize crash flips faults model kill consumers machine fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -76,6 +76,9 @@ consumers: build ## kill -9 of a server with twenty consumers under load: N= cyc
 
 model: build ## the store against a simple model: N= operations (200000), SEED=
 	@N=$(or $(N),200000) SEED=$(SEED) $(BIN)/python -m pytest -n 2 tests/crash/test_model.py
+
+machine: build ## streams and their consumers against a simple model: N= runs (1000), SEED=
+	@N=$(or $(N),1000) $(BIN)/python -m pytest -n 0 tests/consumer/test_machine.py $(if $(SEED),--hypothesis-seed=$(SEED))
 
 fuzz: build ## mutated sessions through the protocol's parser: N= sessions (2000000), SEED=
 	@N=$(or $(N),2000000) SEED=$(SEED) $(BIN)/python -m pytest -n 2 tests/fuzz

@@ -6,10 +6,10 @@ they are while everything is open). Every step is flushed; the model says exactl
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from hypothesis import Phase, settings
@@ -352,5 +352,7 @@ class ConsumersMachine(RuleBasedStateMachine):
             assert engine.table.delivered_consumer_seq == model.consumer_seq
 
 
+RUNS = int(os.environ.get("N") or 60)  # `make machine` asks for more
+# Shrinking such a run takes minutes: `--hypothesis-seed` brings it back, and its steps are printed.
 TestConsumers = ConsumersMachine.TestCase
-TestConsumers.settings = settings(max_examples=60, stateful_step_count=40, deadline=None, phases=[Phase.generate])
+TestConsumers.settings = settings(max_examples=RUNS, stateful_step_count=40, deadline=None, phases=[Phase.generate])
