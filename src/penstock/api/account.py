@@ -214,6 +214,8 @@ class JetStreamAccount:
     async def drain(self) -> None:
         """Take nothing more; what was taken is durable, and answered, when this returns."""
         for intake in self.streams.values():
+            intake.desk.release()
+        for intake in self.streams.values():
             await intake.drain()
 
     async def close(self) -> None:

@@ -43,6 +43,7 @@ class Delivery(CompiledDelivery):
         stream, config = desk.stream.name, consumer.config
         prefix = f"$JS.ACK.{stream}.{consumer.name}.".encode()
         super().__init__(desk.compiled, consumer.engine, prefix, config.deliver_subject.encode())
+        consumer.engine.tells = True
         self.owner = desk
         self.consumer = consumer
         self.news = desk.intake.news
@@ -53,8 +54,9 @@ class Delivery(CompiledDelivery):
         self._pause: asyncio.TimerHandle | None = None
         self._inactivity = Inactivity(self)
         account, domain = desk.account.name, desk.intake.domain
-        for subject in ack_filters(stream, consumer.name, account, domain):
-            self._tokens.append(self.listen(HEARS_ACKS, subject.encode()))
+        if config.ack_policy in ("explicit", "all"):
+            for subject in ack_filters(stream, consumer.name, account, domain):
+                self._tokens.append(self.listen(HEARS_ACKS, subject.encode()))
         self._tokens.append(self.listen(HEARS_PULLS, f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer.name}".encode()))
         for subject in flow_control_filters(stream, consumer.name, account, domain):
             self._tokens.append(self.listen(HEARS_FLOW, subject.encode()))
@@ -69,7 +71,7 @@ class Delivery(CompiledDelivery):
         old, config = self._config, self.consumer.config
         self._config = config
         stream = self.owner.stream.config
-        self.answers_unneeded = stream.retention != "limits"
+        self.answers_nothing = stream.retention == "limits"
         self.is_sampled = config.sample_percent > 0
         self.is_flow_controlled = config.flow_control
         policy = config.priority_policy
@@ -111,7 +113,7 @@ class Delivery(CompiledDelivery):
             due_ns = now_ns if ack.delay_ns is None else self._due_ns(seq, now_ns, ack.delay_ns)
             if self.put_off(seq, dseq, due_ns):
                 self.news.naked(self.consumer, dseq, seq, deliveries)
-        return True
+        return seq != 0
 
     def _due_ns(self, seq: int, now_ns: int, delay_ns: int) -> int:
         """When a nak with a delay is due: the reference counts from the wait that the message would have had."""
@@ -149,12 +151,13 @@ class Delivery(CompiledDelivery):
         if percent >= 100 or random.randrange(100) <= percent:  # the reference's dice
             self.news.acked(self.consumer, dseq, seq, delay_ns, deliveries)
 
-    def lost(self) -> None:
+    def lost(self, now_ns: int) -> None:
         """Messages were delivered as often as may be, or left the stream while they were pending."""
         for seq, deliveries in self.engine.take_given_up():
             self.news.given_up(self.consumer, seq, deliveries)
-        for seq, deliveries in self.engine.take_dropped():
-            self.news.terminated(self.consumer, 0, seq, deliveries, UNACKED)
+        for seq, dseq, deliveries in self.engine.take_dropped():
+            self.engine.last_acked_ns = now_ns
+            self.news.terminated(self.consumer, dseq, seq, max(deliveries - 1, 1), UNACKED)
 
     # Push.
 
@@ -176,6 +179,8 @@ class Delivery(CompiledDelivery):
         if config.deliver_subject:
             subject = config.deliver_subject.encode()
             self.deliver_to(subject)
+            if old is not None and old.deliver_subject != config.deliver_subject:
+                self.deliver_again(self.owner.stream.store.clock.now_ns())
             sublist.watch(subject, self.notice)
             self.notice()
 
@@ -235,6 +240,7 @@ class Delivery(CompiledDelivery):
             return
         self.release(status, False)
         self.end()
+        self.engine.tells = False
         for token in self._tokens:
             self.stop_listening(token)
         if self.deliver_subject:

@@ -100,8 +100,7 @@ class ConsumerDesk:
 
     def committed(self) -> None:
         """A commit has ended: deliver what it made visible."""
-        committed = self.stream.store.core.committed_seq
-        if committed != self._served_seq and self.deliveries:
+        if self.deliveries:
             self.serve(looks_anew=True)
 
     def serve(self, looks_anew: bool = False) -> None:
@@ -115,8 +114,9 @@ class ConsumerDesk:
             if self.is_closed or store.core.is_closed:
                 return
             if looks_anew:
-                self._served_seq = store.core.committed_seq
-                self.compiled.touch_hungry()
+                committed = store.core.committed_seq
+                self.compiled.touch_hungry(committed != self._served_seq)
+                self._served_seq = committed
             if not self.compiled.has_work:
                 return
             has_more = self.compiled.serve(store.clock.now_ns())
@@ -143,6 +143,8 @@ class ConsumerDesk:
             return
         for delivery in changed:
             self.consumers.touch(delivery.consumer)
+        if len(self.stream._listeners) > 1:
+            self.stream._tell()  # the library: who waits for room among the unacknowledged, or for a nak
         store = self.stream.store
         try:
             position = self.consumers.flush()

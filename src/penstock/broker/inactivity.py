@@ -20,8 +20,8 @@ JITTER_NS = 100_000_000, 1_000_000_000  # added for pull consumers: their client
 class Inactivity:
     """When a consumer is deleted because nobody uses it.
 
-    A push consumer is in use while somebody listens. A pull consumer is while requests wait, and for its threshold
-    after the last thing that a client did, or could still do: acknowledge what it has in hand.
+    A push consumer is in use while somebody listens. A pull consumer is while requests wait or the library has it open,
+    and for its threshold after the last thing that a client did, or could still do: acknowledge what it has in hand.
     """
 
     def __init__(self, delivery: Delivery) -> None:
@@ -76,9 +76,9 @@ class Inactivity:
         left = delivery.active_ns + self._threshold_ns - time.monotonic_ns()
         if left > 0:
             return left
-        if delivery.num_waiting:
+        if delivery.num_waiting or delivery.consumer.keepers:
             return self._threshold_ns
-        latest: int = delivery.latest_deadline_ns()
+        latest: int = max(delivery.latest_deadline_ns(), delivery.consumer.last_active_ns)
         if latest:
             return max(latest + self._threshold_ns - delivery.owner.stream.store.clock.now_ns(), 0)
         return 0

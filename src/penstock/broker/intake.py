@@ -108,7 +108,6 @@ class Intake:
     async def drain(self) -> None:
         """Capture nothing more; return when what was captured is durable, or known to be lost."""
         self._release()
-        self.desk.release()
         while self.ingest.parked_count and not self.is_closed:
             await asyncio.sleep(RETRY_S)
         try:

@@ -58,7 +58,7 @@ cdef class Consumer(Watcher):
     cdef uint8_t* scratch
     cdef size_t scratch_size
     cdef list given_up                     # (seq, deliveries): delivered as often as may be
-    cdef list dropped                      # (seq, deliveries): the stream lost it while it was pending
+    cdef list dropped                      # (seq, consumer seq, deliveries): the stream lost it while it was pending
     cdef uint64_t* done                    # acknowledged, and not yet asked for by the stream's retention
     cdef Py_ssize_t done_count
     cdef Py_ssize_t done_capacity

@@ -307,7 +307,7 @@ cdef class Consumer(Watcher):
                 parcel.pending = self.count
                 return LOOK_FOUND
             if self.tells:
-                self.dropped.append((self.held, entry.deliveries))
+                self.dropped.append((self.held, entry.dseq, entry.deliveries))
             if self.table.remove(self.held, self.held) < 0:
                 raise MemoryError
             self.held = 0
@@ -344,11 +344,12 @@ cdef class Consumer(Watcher):
         return 0
 
     cdef int64_t deadline(self, uint32_t deliveries, int64_t now_ns) noexcept:
+        cdef int64_t wait = self.ack_wait_ns
         if not self.has_deadlines:
             return FOREVER
         if self.backoff_count:
-            return now_ns + self.backoff[min(<Py_ssize_t>deliveries, self.backoff_count) - 1]
-        return now_ns + self.ack_wait_ns
+            wait = self.backoff[min(<Py_ssize_t>deliveries, self.backoff_count) - 1]
+        return now_ns + wait if wait < FOREVER - now_ns else FOREVER   # centuries: never, not at once
 
     cdef int hand_over(self, Parcel* parcel, int64_t now_ns) except -1:
         cdef uint32_t deliveries = 0
@@ -454,7 +455,7 @@ cdef class Consumer(Watcher):
         if self.table.used and seq >= self.table.at(0).seq:
             entry = self.table.pending_entry(seq)
             if entry != NULL and self.tells:
-                self.dropped.append((seq, entry.deliveries))
+                self.dropped.append((seq, entry.dseq, entry.deliveries))
             if self.table.remove(seq, seq) < 0:
                 raise MemoryError
         return 0
@@ -571,7 +572,7 @@ cdef class Consumer(Watcher):
         return taken
 
     def take_dropped(self):
-        """(seq, deliveries) of what left the stream while it was pending, since this was asked last."""
+        """(seq, consumer seq, deliveries) of what left the stream while it was pending, since this was asked last."""
         taken, self.dropped = self.dropped, []
         return taken
 

@@ -63,6 +63,8 @@ cdef class Delivery(Hearer):
     cdef bint is_touched
     cdef bint is_changed
     cdef bint is_last_choked               # the last look for a hearer found only clients that take no more
+    cdef bint is_due                       # the timer has come
+    cdef bint is_replaying                 # the message for the first request waits for its time
     cdef readonly bint is_closed
     cdef Item* items
     cdef uint32_t item_count
@@ -77,7 +79,7 @@ cdef class Delivery(Hearer):
     cdef int64_t armed_ns                  # when the timer comes, 0: it does not run
     cdef public int64_t active_ns          # when somebody last did something here
     # By configuration.
-    cdef public bint answers_unneeded      # acks of a consumer that needs none
+    cdef public bint answers_nothing       # acks of no message are answered
     cdef public bint is_sampled
     cdef public bint is_flow_controlled
     cdef public bint is_prioritized
@@ -136,6 +138,7 @@ cdef class Delivery(Hearer):
     cdef int add_pin(self, Letter* letter) except -1
     cdef bint give(self, Letter* letter, const uint8_t* subject, uint32_t size, Hearing* hearing) except -1
     cdef int pull(self, int64_t now_ns, int64_t* mono_ns, int64_t until_ns) except -1
+    cdef bint is_in_pause(self, int64_t now_ns) noexcept
     cdef int push(self, int64_t now_ns, int64_t* mono_ns, int64_t until_ns) except -1
     cdef bint has_tokens(self, uint64_t size, int64_t mono_ns) noexcept
     cdef int account_for(self, int64_t size) except -1

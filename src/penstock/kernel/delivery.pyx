@@ -10,7 +10,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
-from penstock.kernel.ack_table cimport ACK_NONE, AckEntry
+from penstock.kernel.ack_table cimport AckEntry
 from penstock.kernel.consumer cimport LOOK_FOUND
 from penstock.kernel.said cimport (
     ACK_TAIL_SIZE, SAID_ACK, SAID_NEXT, SAID_PROGRESS, SAID_VERB, Asked, Delivered, read_asked, read_delivered, read_verb,
@@ -34,6 +34,7 @@ cdef enum:
     CLOCK_EVERY = 32                       # messages between two looks at the clock
     SLICE_NS = 1000000                     # of delivery in one turn of the loop
     SWEEP_NS = 1000000000
+    INSTANT_NS = 50000
     ITEMS_KEPT = 4096
     BYTES_KEPT = 262144
     NUMBERS_SIZE = 105                     # five numbers and their dots
@@ -80,6 +81,13 @@ cdef inline uint8_t* _put_number(uint8_t* out, uint64_t number) noexcept nogil:
     return out + 20 - at
 
 
+cdef inline int64_t _end_ns(int64_t expires, int64_t mono_ns) noexcept nogil:
+    """When a request expires; what is shorter than a turn of the loop is over already."""
+    if expires == 0:
+        return 0
+    return mono_ns + expires if expires > INSTANT_NS else mono_ns - 1
+
+
 cdef bytes _status(bytes line, Request* request):
     """A status with what the request still wanted."""
     return b"NATS/1.0 %b\r\nNats-Pending-Messages: %d\r\nNats-Pending-Bytes: %d\r\n\r\n" % (line, request.left, request.bytes_left)
@@ -107,11 +115,11 @@ cdef class Desk:
                 self.hub.ask_turn()
         return 0
 
-    def touch_hungry(self):
-        """The stream has something new: have those look who would take it."""
+    def touch_hungry(self, bint has_news):
+        """The stream has something new, where `has_news`, or has lost something: have those look whom it concerns."""
         cdef Delivery delivery
         for delivery in self.deliveries:
-            if not delivery.is_touched and delivery.is_hungry():
+            if not delivery.is_touched and ((has_news and delivery.is_hungry()) or delivery.engine.dropped):
                 delivery.is_touched = True
                 self.touched.append(delivery)
 
@@ -296,11 +304,12 @@ cdef class Delivery(Hearer):
             more = self.pull(now_ns, mono_ns, until_ns)
         if self.is_closed:
             return 0
-        if not more and self.engine.table.pending_count:
+        if self.is_due:
+            self.is_due = False
             self.engine.collect_due(now_ns)  # also where nobody waits: some may have been delivered as often as may be
         if self.engine.given_up or self.engine.dropped:
             self.is_changed = True
-            self.lost()
+            self.lost(now_ns)
         if self.is_changed:
             self.desk.changed.append(self)
         if not more:
@@ -335,7 +344,7 @@ cdef class Delivery(Hearer):
         cdef const uint8_t* headers = reply + item.reply_size
         cdef const uint8_t* text = headers + item.headers_size
         if item.kind == SAID_ACK:
-            if self.ack_one(item.seq, item.dseq, item.deliveries, now_ns) and item.seq:
+            if self.ack_one(item.seq, item.dseq, item.deliveries, now_ns):
                 self.answer(reply, item.reply_size)
         elif item.kind == SAID_PROGRESS:
             self.is_changed |= self.engine.progress(item.seq, now_ns)
@@ -346,7 +355,7 @@ cdef class Delivery(Hearer):
             if item.reply_size:
                 self.ask(reply, item.reply_size, text + 4, item.text_size - 4, None, now_ns, mono_ns)
         elif item.kind == SAID_VERB:
-            if self.said(item.seq, item.dseq, item.deliveries, text[:item.text_size], now_ns) and item.seq:
+            if self.said(item.seq, item.dseq, item.deliveries, text[:item.text_size], now_ns):
                 self.answer(reply, item.reply_size)
         elif item.kind == SAID_PULL:
             self.ask(reply, item.reply_size, text, item.text_size, headers[:item.headers_size] if item.headers_size else None,
@@ -367,8 +376,8 @@ cdef class Delivery(Hearer):
         cdef AckEntry* entry
         if seq >= self.engine.next_seq and not self.is_flow_controlled and self.engine.last_at >= self.engine.last_count:
             return False                   # of a message that nobody got
-        if self.engine.table.policy == ACK_NONE:
-            return self.answers_unneeded
+        if seq == 0:
+            return self.answers_nothing
         if self.is_sampled:
             entry = self.engine.table.pending_entry(seq)
             if entry != NULL:
@@ -398,6 +407,20 @@ cdef class Delivery(Hearer):
         """How often a pending message was delivered; 0: it is not pending."""
         cdef AckEntry* entry = self.engine.table.pending_entry(seq)
         return 0 if entry == NULL else entry.deliveries
+
+    def deliver_again(self, int64_t now_ns):
+        """Everything that is pending comes again, at once."""
+        cdef list seqs = []
+        cdef Py_ssize_t n = 0
+        while True:
+            n = self.engine.table.next_pending(n)
+            if n >= self.engine.table.used:
+                break
+            seqs.append(self.engine.table.at(n).seq)
+            n += 1
+        for seq in seqs:
+            self.engine.nak(seq, now_ns)
+        self.is_changed = self.is_changed or bool(seqs)
 
     def latest_deadline_ns(self):
         """When the last pending message is due; 0: none is."""
@@ -433,7 +456,7 @@ cdef class Delivery(Hearer):
         request = self.make(reply, reply_size)
         request.left = asked.batch
         request.bytes_left = max(asked.max_bytes, 0)
-        request.expires_ns = mono_ns + asked.expires if asked.expires else 0
+        request.expires_ns = _end_ns(asked.expires, mono_ns)
         request.heartbeat_ns = max(asked.heartbeat, 0)
         request.no_wait = asked.no_wait
         request.has_group = asked.is_object
@@ -446,7 +469,7 @@ cdef class Delivery(Hearer):
         cdef Request* added = self.make(<const uint8_t*>PyBytes_AS_STRING(reply), <uint32_t>PyBytes_GET_SIZE(reply))
         added.left = request.batch
         added.bytes_left = max(request.max_bytes, 0)
-        added.expires_ns = mono_ns + request.expires if request.expires else 0
+        added.expires_ns = _end_ns(request.expires, mono_ns)
         added.heartbeat_ns = max(request.idle_heartbeat, 0)
         added.no_wait = request.no_wait
         added.has_group = has_group
@@ -641,7 +664,7 @@ cdef class Delivery(Hearer):
         self.is_last_choked = False
         while self.first != NULL and self.first != stop:
             request = self.first
-            if request.expires_ns and mono_ns >= request.expires_ns:
+            if request.expires_ns and mono_ns >= request.expires_ns and not self.is_replaying:
                 self.tell(request.reply, request.reply_size, _status(b"408 Request Timeout", request), None)
                 self.drop(request)
                 continue
@@ -794,6 +817,11 @@ cdef class Delivery(Hearer):
         cdef bint has_new_pin = False, is_end = True
         while self.first != NULL:
             if engine.look(now_ns, &parcel) != LOOK_FOUND:
+                if self.is_in_pause(now_ns):
+                    if not self.is_replaying:
+                        self.sweep(False, mono_ns[0])
+                        self.is_replaying = self.first != NULL
+                    return 0
                 is_end = not engine.is_full
                 break
             letter.subject = parcel.subject
@@ -816,6 +844,7 @@ cdef class Delivery(Hearer):
                 continue
             engine.hand_over(&parcel, now_ns)
             self.is_changed = True
+            self.is_replaying = False
             count += 1
             if request.bytes_left:
                 request.bytes_left -= size
@@ -842,6 +871,11 @@ cdef class Delivery(Hearer):
             self.sweep(is_end, mono_ns[0])
         return 0
 
+    cdef bint is_in_pause(self, int64_t now_ns) noexcept:
+        """Whether the next message waits as long as it did when it was stored. The reference does nothing else meanwhile: its
+        receiver is chosen already, nothing expires, and no heart beats."""
+        return self.engine.replay_to > 0 and self.engine.wake_ns > now_ns and self.engine.paused_until_ns <= now_ns
+
     cdef int push(self, int64_t now_ns, int64_t* mono_ns, int64_t until_ns) except -1:
         cdef Consumer engine = self.engine
         cdef Parcel parcel
@@ -856,6 +890,8 @@ cdef class Delivery(Hearer):
             if self.is_choked(subject, subject_size, &self.hearing):
                 break
             if engine.look(now_ns, &parcel) != LOOK_FOUND:
+                if self.is_in_pause(now_ns):
+                    self.sent_ns = max(mono_ns[0], mono_ns[0] + engine.wake_ns - now_ns - self.heartbeat_ns)
                 break
             letter.subject = parcel.subject
             letter.subject_size = parcel.subject_size
@@ -973,6 +1009,7 @@ cdef class Delivery(Hearer):
     def disarm(self):
         """The timer has come."""
         self.armed_ns = 0
+        self.is_due = True
         self.touch()
 
     # For Python.

@@ -394,18 +394,24 @@ cdef class Hub:
         if cached and letter.subject[0] == c"$" and _begins(letter.subject, letter.subject_size, b"$JS.ACK.", 8):
             cached = False
         answer = sublist.match(letter.subject, letter.subject_size, cached)
-        return self.deliver_all(answer, sublist, publisher, letter)
+        return self.deliver_all(answer, sublist, publisher, letter, letter)
 
     cdef int route_to(self, Sublist sublist, const uint8_t* subject, uint32_t size, Letter* letter) except -1:
         """Deliver a message of a stream to everyone who hears `subject`, where it is sent under its own: how many did."""
+        cdef Letter inner = letter[0]      # streams and services know it by the subject that they hear
         letter.tail_size = letter.plain_tail_size = 0
-        return self.deliver_all(sublist.match(subject, size, False), sublist, None, letter)
+        inner.subject = subject
+        inner.subject_size = size
+        return self.deliver_all(sublist.match(subject, size, False), sublist, None, letter, &inner)
 
-    cdef int deliver_all(self, Answer* answer, Sublist sublist, Client publisher, Letter* letter) except -1:
+    cdef int deliver_all(self, Answer* answer, Sublist sublist, Client publisher, Letter* letter, Letter* inner) except -1:
+        """The same to those in `answer`; `inner` is for those who are no clients."""
         cdef uint32_t n, start, size, picked
+        cdef Sub* sub
         cdef int heard = 0
         for n in range(answer.plain_count):
-            heard += self.deliver(answer.subs[n], sublist, publisher, letter)
+            sub = answer.subs[n]
+            heard += self.deliver(sub, sublist, publisher, letter if sub.kind == KIND_CLIENT else inner)
         start = answer.plain_count
         for n in range(answer.group_count):
             size = answer.group_ends[n] - start
@@ -414,7 +420,8 @@ cdef class Hub:
             self.random ^= self.random << 17
             picked = <uint32_t>(self.random % size)
             for _ in range(size):
-                if self.deliver(answer.subs[start + picked], sublist, publisher, letter):
+                sub = answer.subs[start + picked]
+                if self.deliver(sub, sublist, publisher, letter if sub.kind == KIND_CLIENT else inner):
                     heard += 1
                     break
                 picked = picked + 1 if picked + 1 < size else 0
