@@ -720,6 +720,8 @@ cdef class Link(Client):
             size += self.held_size
             self.held_size = 0
             self._feed(self.hub.read_buffer, size)
+        if self.out_size and self.fd >= 0 and len(self.hub.dirty) == 1 and not self.is_slow and not self.is_closed:
+            self.hub.send_now(self)        # nobody else has something to get: who asks one thing at a time has its answer sooner
         self._breathe()
 
     cdef int _breathe(self) except -1:
