@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import random
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -200,3 +201,30 @@ def test_a_failure_at_any_call_loses_nothing(room: Path, fault: str) -> None:
         if not disk.fired:
             return
     raise AssertionError("the calls did not end")
+
+
+def test_a_sync_beside_the_commit_threads_covers_every_file(room: Path) -> None:
+    """A commit thread that was done with an old file took it off the list under the feet of another sync, which then
+    left the new file out and called it synced."""
+    (room / "stream").mkdir()
+    disk = CrashDisk(room / "stream")
+    story = Story(room / "stream" / "consumers", disk, 1)
+    story.step("put")
+    story.turn()
+    story.log.wait()
+    disk.sync_delay_us = 50_000
+    story.step("note")
+    story.turn()
+    began = disk.calls["sync_file"]
+    story.log.sync()
+    deadline = time.monotonic() + 10
+    while disk.calls["sync_file"] == began:  # the commit thread is about to sync the old file
+        assert time.monotonic() < deadline
+        time.sleep(0)
+    story.fold()
+    story.log.submit()
+    assert story.log.flush(True) == 0
+    synced = {op.path for op in disk.ops if op.kind == "sync_file"}
+    assert any(str(path).endswith("000002.log") for path in synced)
+    story.log.close()
+    story.committer.stop()

@@ -290,6 +290,8 @@ cdef class Ledger:
     def let_go(self):
         """Close the files without writing: nothing is appended after."""
         self.detach()
+        with nogil:
+            self.log.flush_wait()
         self.free_files()
 
     cdef void free_files(self) noexcept:

@@ -73,6 +73,77 @@ cdef void free_block_file(BlockFile* file) noexcept nogil:
     free(file)
 
 
+# The steps of a commit. A background sync beside it takes files off the list: those that are held stay.
+
+
+cdef BlockFile* _first_held(Log log) noexcept nogil:
+    """The first file that has bytes to commit."""
+    cdef BlockFile* file
+    pthread_mutex_lock(log.lock)
+    file = log.first
+    if file != NULL:
+        file.users += 1
+    pthread_mutex_unlock(log.lock)
+    return file
+
+
+cdef BlockFile* _next_held(Log log, BlockFile* file, BlockFile* last) noexcept nogil:
+    """Let go of `file`: the one behind it, or NULL behind `last`."""
+    pthread_mutex_lock(log.lock)
+    file.users -= 1
+    file = NULL if file == last else file.next
+    if file != NULL:
+        file.users += 1
+    pthread_mutex_unlock(log.lock)
+    return file
+
+
+cdef int _write_file(Log log, BlockFile* file) noexcept nogil:
+    """Write what is submitted of a file, making it when it is not there."""
+    cdef uint64_t stop = file.submitted
+    cdef int64_t answer
+    if not file.is_created:
+        answer = log.disk.open_file(file.path, O_RDWR | O_CREAT | O_TRUNC)
+        if answer < 0:
+            return log.fail(<int>answer, "create", file.path)
+        file.fd = <int>answer
+        file.is_created = True
+        if log.is_filling and file.capacity > SLACK and log.disk.reserve(file.fd, file.capacity - SLACK) == 0:
+            # One extent instead of one per commit. Where it cannot be had, the writes find their space as ever.
+            file.reserved = file.capacity - SLACK
+    elif file.fd < 0:
+        answer = log.open_for_read(file)
+        if answer < 0:
+            return log.fail(<int>answer, "open", file.path)
+    if log.needs_rewrite and file.synced < file.written:
+        # The kernel forgets pages whose sync failed: write them again.
+        if file.image != NULL:
+            file.written = file.synced
+        else:
+            answer = log.write_again(file)
+            if answer < 0:
+                return log.fail(<int>answer, "write", file.path)
+    if file.written < stop:
+        answer = log.disk.pwrite(file.fd, file.image + file.written, stop - file.written, file.written)
+        if answer < 0:
+            return log.fail(<int>answer, "write", file.path)
+        file.written = stop
+    return 0
+
+
+cdef int _sync_file(Log log, BlockFile* file) noexcept nogil:
+    """Sync what is written of a file."""
+    cdef uint64_t stop = file.written
+    cdef int answer
+    if file.synced < stop:
+        answer = log.disk.sync_file(file.fd)
+        if answer < 0:
+            log.needs_rewrite = True
+            return log.fail(answer, "sync", file.path)
+        file.synced = stop
+    return 0
+
+
 @cython.no_gc_clear
 cdef class Log:
     """Bytes on their way to the disk.
@@ -232,7 +303,7 @@ cdef class Log:
     cdef int flush_locked(self, bint sync) noexcept nogil:
         cdef BlockFile* file
         cdef BlockFile* last
-        cdef uint64_t target, target_seq, stop
+        cdef uint64_t target, target_seq
         cdef uint64_t one = 1
         cdef int64_t answer
         cdef bint is_new_entry = False
@@ -241,68 +312,40 @@ cdef class Log:
         pthread_mutex_lock(self.lock)
         target = self.submitted
         target_seq = self.submitted_seq
-        file = self.first
         last = self.last
         pthread_mutex_unlock(self.lock)
         if target == (self.synced if sync else self.written):
             return 0
+        file = _first_held(self)
         while file != NULL:
-            stop = file.submitted
-            if not file.is_created:
-                answer = self.disk.open_file(file.path, O_RDWR | O_CREAT | O_TRUNC)
-                if answer < 0:
-                    return self.fail(<int>answer, "create", file.path)
-                file.fd = <int>answer
-                file.is_created = True
-                if self.is_filling and file.capacity > SLACK and self.disk.reserve(file.fd, file.capacity - SLACK) == 0:
-                    # One extent instead of one per commit. Where it cannot be had, the writes find their space as ever.
-                    file.reserved = file.capacity - SLACK
-            elif file.fd < 0:
-                answer = self.open_for_read(file)
-                if answer < 0:
-                    return self.fail(<int>answer, "open", file.path)
-            if self.needs_rewrite and file.synced < file.written:
-                # The kernel forgets pages whose sync failed: write them again.
-                if file.image != NULL:
-                    file.written = file.synced
-                else:
-                    answer = self.write_again(file)
-                    if answer < 0:
-                        return self.fail(<int>answer, "write", file.path)
-            if file.written < stop:
-                answer = self.disk.pwrite(file.fd, file.image + file.written, stop - file.written, file.written)
-                if answer < 0:
-                    return self.fail(<int>answer, "write", file.path)
-                file.written = stop
-            if file == last:
-                break
-            file = file.next
+            answer = _write_file(self, file)
+            if answer < 0:
+                _next_held(self, file, file)
+                return <int>answer
+            file = _next_held(self, file, last)
         if sync:
-            file = self.first
+            file = _first_held(self)
             while file != NULL:
                 if not file.is_linked:
                     is_new_entry = True
-                if file.synced < file.written:
-                    stop = file.written
-                    answer = self.disk.sync_file(file.fd)
-                    if answer < 0:
-                        self.needs_rewrite = True
-                        return self.fail(<int>answer, "sync", file.path)
-                    file.synced = stop
-                if file == last:
-                    break
-                file = file.next
+                answer = _sync_file(self, file)
+                if answer < 0:
+                    _next_held(self, file, file)
+                    return <int>answer
+                file = _next_held(self, file, last)
             self.needs_rewrite = False
             if is_new_entry:
                 answer = self.disk.sync_dir(self.folder_path)
                 if answer < 0:
                     return self.fail(<int>answer, "sync", self.folder_path)
+                pthread_mutex_lock(self.lock)
                 file = self.first
                 while file != NULL:
                     file.is_linked = True
                     if file == last:
                         break
                     file = file.next
+                pthread_mutex_unlock(self.lock)
         pthread_mutex_lock(self.lock)
         self.written = target
         self.written_seq = target_seq
