@@ -29,7 +29,8 @@ LAYERS = [
     "cli",
     "testing",
 ]
-FACES = {"aio", "aio_buckets", "aio_consumer", "aio_watcher", "pytest_plugin", "__init__", "__main__"}  # they may use everything below them
+FACES = {"aio", "aio_buckets", "aio_consumer", "aio_watcher", "pytest_plugin", "__init__", "__main__"}
+"""They may use everything below them."""
 TEST_ONLY = "penstock.kernel.reference"
 
 

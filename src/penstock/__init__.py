@@ -13,8 +13,16 @@ from typing import Any as _Any
 from penstock.version import VERSION as __version__
 
 if _TYPE_CHECKING:
+    from penstock.db.consumer import Consumer
+    from penstock.db.consumer_info import ConsumerInfo
+    from penstock.db.consumer_message import ConsumerMessage
     from penstock.db.database import Database
     from penstock.db.database import open_database as open
+    from penstock.db.kv import KeyValue
+    from penstock.db.kv_entry import KeyValueEntry
+    from penstock.db.object_info import ObjectInfo
+    from penstock.db.object_result import ObjectResult
+    from penstock.db.objects import ObjectStore
     from penstock.db.stream import Ack, Acks, Stream, StreamState
     from penstock.errors import (
         ApiError,
@@ -33,11 +41,19 @@ __all__ = [
     "Ack",
     "Acks",
     "ApiError",
+    "Consumer",
+    "ConsumerInfo",
+    "ConsumerMessage",
     "Database",
     "EndOfStream",
+    "KeyValue",
+    "KeyValueEntry",
     "Message",
     "MessageDeleted",
     "MessageNotFound",
+    "ObjectInfo",
+    "ObjectResult",
+    "ObjectStore",
     "PenstockError",
     "PublishRefused",
     "Server",
@@ -50,7 +66,15 @@ __all__ = [
 ]
 
 _PLACES = {
+    "penstock.db.consumer": ("Consumer",),
+    "penstock.db.consumer_info": ("ConsumerInfo",),
+    "penstock.db.consumer_message": ("ConsumerMessage",),
     "penstock.db.database": ("Database", "open"),
+    "penstock.db.kv": ("KeyValue",),
+    "penstock.db.kv_entry": ("KeyValueEntry",),
+    "penstock.db.object_info": ("ObjectInfo",),
+    "penstock.db.object_result": ("ObjectResult",),
+    "penstock.db.objects": ("ObjectStore",),
     "penstock.db.stream": ("Ack", "Acks", "Stream", "StreamState"),
     "penstock.errors": (
         "ApiError", "EndOfStream", "MessageDeleted", "MessageNotFound", "PenstockError", "PublishRefused", "StoreError",

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from penstock.aio_buckets import KeyValue, ObjectStore
+from penstock.aio_consumer import Consumer
 from penstock.db import database, stream
 from penstock.db.kv_entry import STREAM_PREFIX as KEY_VALUE_PREFIX
 from penstock.db.kv_entry import KeyValueOptions
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from penstock.db.consumer_open import ConsumerOptions
     from penstock.store.adoption import Adopted
 
 T = TypeVar("T")
@@ -268,6 +270,20 @@ class Stream:
                 self._sync._lock.release()
         async with self._turn:  # one after the other: publishes keep their order
             return await asyncio.to_thread(call)
+
+    # Consumers.
+
+    async def consumer(self, name: str | None = None, **options: Unpack[ConsumerOptions]) -> Consumer:
+        """Open a consumer, or create it; as the sync face's."""
+        return Consumer(await asyncio.to_thread(lambda: self._sync.consumer(name, **options)), self)
+
+    async def consumers(self) -> list[str]:
+        """The names of its consumers, sorted."""
+        return await asyncio.to_thread(lambda: self._sync.consumers())
+
+    async def delete_consumer(self, name: str) -> None:
+        """Remove a consumer, and what it knew; ConsumerNotFound without one."""
+        await asyncio.to_thread(self._sync.delete_consumer, name)
 
     # In.
 

@@ -771,6 +771,20 @@ class MessageNotFound(ReadError):
         return type(self), (self.what,)
 
 
+class ConsumerDeleted(ConsumerNotFound):
+    """A handle of a consumer that was deleted meanwhile."""
+
+    def __init__(self, stream: str, name: str) -> None:
+        super().__init__(f"consumer {name} of stream {stream} was deleted: open another with stream.consumer()")
+
+
+class FetchRefused(PenstockError):
+    """A consumer that gives the library nothing, or not so much at once."""
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(f"nothing can be fetched from {what}: {why}")
+
+
 class PublishRefused(PenstockError):
     """Some messages of a batch were refused; the others are stored.
 

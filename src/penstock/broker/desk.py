@@ -49,6 +49,7 @@ class ConsumerDesk:
         self._served_seq = 0  # what was committed when all consumers last had a look
         self._retry: asyncio.TimerHandle | None = None
         self._is_told = False
+        self._is_telling = False
         self.consumers.on_change.append(self._changed)
         self.stream._listeners.append(self._tell)
         for consumer in self.consumers:
@@ -87,16 +88,31 @@ class ConsumerDesk:
         self.turn.touch_desk(self)
 
     def _tell(self) -> None:
-        """The stream has something new; another thread may have put it there."""
-        if threading.get_ident() != self._thread and not self._is_told and not self.loop.is_closed():
-            self._is_told = True
+        """Somebody else in this process, maybe in another thread, published, or told a consumer something."""
+        is_here = threading.get_ident() == self._thread
+        if self._is_told or (is_here and self._is_telling) or self.loop.is_closed():
+            return
+        self._is_told = True
+        if is_here:
+            self.loop.call_soon(self._told)
+        else:
             self.loop.call_soon_threadsafe(self._told)
 
     def _told(self) -> None:
         self._is_told = False
         if not self.is_closed:
+            self._served_seq = 0  # there need be no new message: room among the unacknowledged, a nak, a resume
             self.serve(looks_anew=True)
             self.turn.end()
+
+    def tell_others(self) -> None:
+        """Wake those in this process who wait for news of the stream; the desk knows."""
+        if len(self.stream._listeners) > 1:
+            self._is_telling = True
+            try:
+                self.stream._tell()
+            finally:
+                self._is_telling = False
 
     def committed(self) -> None:
         """A commit has ended: deliver what it made visible."""
@@ -143,8 +159,7 @@ class ConsumerDesk:
             return
         for delivery in changed:
             self.consumers.touch(delivery.consumer)
-        if len(self.stream._listeners) > 1:
-            self.stream._tell()  # the library: who waits for room among the unacknowledged, or for a nak
+        self.tell_others()  # a thread of the library may wait for room among the unacknowledged, or for a nak
         store = self.stream.store
         try:
             position = self.consumers.flush()

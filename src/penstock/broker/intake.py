@@ -251,8 +251,7 @@ class Intake:
         self._tidy()
         if self.stream.config.republish is not None:
             self._republish()
-        if self.stream._listeners:
-            self.stream._tell()  # those who follow it in this process
+        self.desk.tell_others()
         self._let_in()
         has_waiters = bool(self._waiters or self._consumers_waiting or self._crowd)
         return is_waiting or has_waiters or store.committed_position < core.position

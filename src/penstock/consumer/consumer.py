@@ -51,7 +51,7 @@ def table_of(meta: Meta, state: bytes, notes: list[bytes]) -> AckTable:
 class Consumer:
     """One consumer. Its engine knows what comes next; everything here belongs to the holder of the stream's lock."""
 
-    __slots__ = ("config", "created_ns", "engine", "is_deleted", "meta", "name", "number")
+    __slots__ = ("config", "created_ns", "engine", "is_deleted", "keepers", "last_active_ns", "meta", "name", "number")
 
     def __init__(self, meta: Meta, number: int, store: Store, table: AckTable, windows: Windows) -> None:
         self.meta = meta
@@ -60,6 +60,8 @@ class Consumer:
         self.created_ns = meta.created_ns
         self.number = number  # in the log; 0: it is not kept there
         self.is_deleted = False
+        self.keepers = 0  # handles of the library that hold it: it is not inactive while there are any
+        self.last_active_ns = 0  # when one of them used it
         self.engine = Engine(store.core, table, self.config.filters, windows)
         self._configure()
         if meta.resume_seq:

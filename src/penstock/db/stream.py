@@ -6,10 +6,11 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from penstock.consumer.consumers import Consumers
 from penstock.duration import parse_time
@@ -27,11 +28,11 @@ from penstock.kernel.message import Message
 from penstock.kernel.reader import Reader
 from penstock.kernel.subject import Filters
 from penstock.store.base import NEVER, Store
-from penstock.store.consumer_log import ConsumerLog
+from penstock.store.consumer_log import ConsumerLog, read_entries
 from penstock.store.file_store import FileStore
 from penstock.store.head import Head
 from penstock.store.identity import Identity
-from penstock.store.report import Finding
+from penstock.store.report import Finding, Report
 from penstock.store.snapshot import Snapshot, StaleCore
 from penstock.store.state import SubjectState
 from penstock.store.view import StreamView, view_of
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from penstock.consumer.consumer import Consumer as Inner
+    from penstock.db.consumer import Consumer
+    from penstock.db.consumer_open import ConsumerOptions
     from penstock.db.database import Database
     from penstock.db.frames import StreamDataset
     from penstock.scan import Scan
@@ -98,6 +102,10 @@ class Stream:
         self._listeners: list[Callable[[], None]] = []
         self._waits_for_disk = isinstance(rules.store, FileStore) and rules.store.durability == "disk"
         self._consumers = None if self._is_beside else Consumers(rules, self._consumer_log(rules.store))
+        self._orphans: deque[tuple[Inner, bool]] = deque()  # consumers whose handle is gone (db/consumer.py)
+        self._log_users = 0  # threads that wait for the consumers' log without the lock
+        self._log_free = threading.Condition(self._lock)
+        self._opened_ns = rules.store.clock.now_ns()
 
     def _consumer_log(self, store: Store) -> ConsumerLog | None:
         if not isinstance(store, FileStore):
@@ -112,10 +120,20 @@ class Stream:
 
     @property
     def consumers(self) -> Consumers:
-        """All its consumers, for those who hold the lock."""
-        if self._consumers is None:
-            raise ReadOnlyStore(self._database.path, "it was opened read-only")
-        return self._consumers
+        """Called, `stream.consumers()`: the names of its consumers, sorted. The rest of it is for those who hold the
+        lock; beside a writer it is a picture of what there is now."""
+        return self._consumers if self._consumers is not None else self._consumers_beside()
+
+    def _consumers_beside(self) -> Consumers:
+        store = self._rules.store
+        assert isinstance(store, Snapshot)
+        with self._lock:
+            self._check()
+            store.refresh()
+            entries = read_entries(store.disk, store.paths.consumers, store.stream_id, Report())
+            found = Consumers(self._rules, None, entries)
+            found.abandon()  # nothing of it is kept up to date
+            return found
 
     @property
     def name(self) -> str:
@@ -138,6 +156,25 @@ class Stream:
     @property
     def created(self) -> datetime:
         return _EPOCH + timedelta(microseconds=self.identity.created_ns // 1000)
+
+    # Consumers.
+
+    def consumer(self, name: str | None = None, **options: Unpack[ConsumerOptions]) -> Consumer:
+        """Open a consumer, or create it with these options (JetStream's names; "30s" and the like for durations;
+        `filter` for which subjects; ack_policy is "explicit" where nothing is said).
+
+        One with a name is durable: it remembers what was delivered and acknowledged until it is deleted. With options
+        that differ from its own it is updated, under JetStream's rules. One without a name goes with this handle.
+        """
+        from penstock.db.consumer_open import open_consumer
+
+        return open_consumer(self, name, options)
+
+    def delete_consumer(self, name: str) -> None:
+        """Remove a consumer, and what it knew; ConsumerNotFound without one."""
+        from penstock.db.consumer_open import delete_consumer
+
+        delete_consumer(self, name)
 
     # In.
 
@@ -546,6 +583,7 @@ class Stream:
 
     def _close(self) -> None:
         with self._lock:
+            self._log_free.wait_for(lambda: not self._log_users)
             try:
                 if self._consumers is not None:
                     self._consumers.close()
@@ -556,6 +594,7 @@ class Stream:
     def _let_go(self) -> None:
         """Close it without writing anything: it is about to be deleted."""
         with self._lock:
+            self._log_free.wait_for(lambda: not self._log_users)
             store = self._rules.store
             if self._consumers is not None:
                 self._consumers.abandon()

@@ -1,0 +1,349 @@
+"""Consumer: the library's handle of one consumer: fetch, iterate, acknowledge; JetStream's rules, and no server.
+
+A consumer belongs to its stream and outlives its handles, but for one without a name. Several threads may fetch from
+one consumer, so may a server of the same database and its clients: each message goes to one of them. Waiting is for
+events (a commit, an ack, a deadline), not in turns of a clock.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.consumer import consumer as inner_consumer
+from penstock.consumer.config import ConsumerConfig
+from penstock.consumer.moment import Moment
+from penstock.consumer.requests import reset_seq, with_pause
+from penstock.db.consumer_info import ConsumerInfo, info_of
+from penstock.db.consumer_message import ConsumerMessage, DeliveredMessage
+from penstock.duration import NS_PER_SECOND, Duration, duration_ns, parse_time
+from penstock.errors import ConsumerDeleted, FetchRefused, ReadOnlyStore, StoreClosed, WriteFailed
+from penstock.kernel.consumer import Delivered
+from penstock.store.base import NEVER
+
+if TYPE_CHECKING:
+    from penstock.db.stream import Stream
+
+Inner = inner_consumer.Consumer
+
+FETCH_S = 5.0
+SLICE = 256  # messages taken under one hold of the lock
+log = logging.getLogger("penstock")
+
+
+class Taken(NamedTuple):
+    """What a look gave, and when, without other news, the next one is due (seconds; None: never)."""
+
+    messages: list[Delivered]
+    wait_s: float | None
+
+
+class Consumer:
+    """A handle of one consumer. Thread-safe.
+
+    `with`, `close` and letting go of it end the handle; a consumer without a name goes with it, another one stays.
+    """
+
+    def __init__(self, stream: Stream, inner: Inner, *, is_owner: bool) -> None:
+        """`is_owner`: the consumer goes with this handle. The caller holds the stream's lock."""
+        self._stream = stream
+        self._inner = inner
+        self._is_closed = False
+        inner.keepers += 1
+        self._finalizer = weakref.finalize(self, _let_go, stream, inner, is_owner)
+        self._finalizer.atexit = False  # closing the database forgets the consumers that go with a handle
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    @property
+    def stream(self) -> Stream:
+        return self._stream
+
+    @property
+    def config(self) -> ConsumerConfig:
+        return self._inner.config
+
+    # Out.
+
+    def fetch(self, batch: int = 1, timeout: float | None = FETCH_S) -> list[ConsumerMessage]:
+        """Up to `batch` messages: those that may be delivered now, or, where there are none, the first that may within
+        `timeout` seconds (0: it does not wait; None: as long as it takes). None came: an empty list.
+
+        Each is delivered to the caller alone, who acknowledges it, or gets it again after `ack_wait`.
+        """
+        self._check_batch(batch)
+        taken = self._take(batch)
+        if not taken.messages and timeout != 0:
+            taken = self._wait_for(batch, timeout)
+        return [ConsumerMessage(one, self) for one in taken.messages]
+
+    def next(self, timeout: float | None = FETCH_S) -> ConsumerMessage | None:
+        """The next message; None: none came within `timeout` seconds."""
+        found = self.fetch(1, timeout)
+        return found[0] if found else None
+
+    def messages(self, *, timeout: float | None = None, prefetch: int = 1) -> Iterator[ConsumerMessage]:
+        """Messages as they come, until the handle is closed; with `timeout`, until none has come for so many seconds.
+
+        prefetch: so many are delivered at once and given out one by one: faster, but those that the loop has not come
+        to when it ends come again only after `ack_wait`, and their `ack_wait` has begun.
+        """
+        while not self._is_closed:
+            try:
+                found = self.fetch(prefetch, timeout)
+            except StoreClosed:
+                if self._is_closed:
+                    return  # by another thread: who closes the handle ends the loop
+                raise
+            if not found:
+                return
+            yield from found
+
+    def __iter__(self) -> Iterator[ConsumerMessage]:
+        return self.messages()
+
+    def _check_batch(self, batch: int) -> None:
+        if batch < 1:
+            raise ValueError(f"batch {batch}: at least 1")
+        most = self.config.max_batch
+        if 0 < most < batch:
+            raise FetchRefused(self._what, f"its max_batch is {most}, not {batch}")
+
+    def _wait_for(self, batch: int, timeout: float | None) -> Taken:
+        stop = None if timeout is None else time.monotonic() + timeout
+        woken = threading.Event()
+        self._stream._listeners.append(woken.set)
+        try:
+            while True:
+                woken.clear()
+                taken = self._take(batch)
+                left = None if stop is None else stop - time.monotonic()
+                if taken.messages or (left is not None and left <= 0):
+                    return taken
+                woken.wait(min((wait for wait in (taken.wait_s, left) if wait is not None), default=None))
+        finally:
+            self._stream._listeners.remove(woken.set)
+
+    def _take(self, batch: int) -> Taken:
+        """Deliver what may be delivered now, without waiting."""
+        found: list[Delivered] = []
+        while True:
+            with self._stream._lock:
+                self._check()
+                self._check_fetch()
+                store, engine = self._stream.store, self._inner.engine
+                store.expire_if_due()
+                now = store.clock.now_ns()
+                taken = engine.take(now, min(batch - len(found), SLICE))
+                self._inner.last_active_ns = now
+                self._write_down()
+                found += taken
+                if len(taken) < SLICE or len(found) >= batch:
+                    return Taken(found, None if found else self._wait_s(now))
+
+    def _wait_s(self, now: int) -> float | None:
+        """Until when nothing will come by itself: a deadline, the end of a pause, a message's age."""
+        engine, store = self._inner.engine, self._stream.store
+        dues = [engine.wake_ns] if engine.wake_ns else []
+        if not self._inner.is_paused(now):
+            due = engine.next_due_ns
+            dues += [] if due is None else [due]
+            dues += [store.next_due] if engine.is_full and store.next_due != NEVER else []
+        return max(min(dues) - now, 0) / NS_PER_SECOND if dues else None
+
+    # Acknowledgements.
+
+    def ack(self, messages: Iterable[DeliveredMessage], *, sync: bool = False) -> int:
+        """Acknowledge many at once: how many were pending. sync: return when that is durable."""
+        return self._tell(
+            lambda now: sum(self._inner.engine.ack(one.seq, one.consumer_seq, now) for one in messages), sync
+        )
+
+    def _ack(self, message: DeliveredMessage, sync: bool) -> bool:
+        return self._tell(lambda now: self._inner.engine.ack(message.seq, message.consumer_seq, now), sync) > 0
+
+    def _nak(self, message: DeliveredMessage, delay: Duration | None) -> bool:
+        wait = 0 if delay is None else duration_ns(delay)
+        done = self._tell(lambda now: self._inner.engine.nak(message.seq, now + wait if wait > 0 else 0)) > 0
+        self._wake()
+        return done
+
+    def _term(self, message: DeliveredMessage, reason: str) -> bool:
+        done = self._tell(lambda now: self._inner.engine.term(message.seq, message.consumer_seq, now)) > 0
+        if done and reason:
+            log.info("%s: message %d is terminated: %s", self._what, message.seq, reason)
+        return done
+
+    def _progress(self, message: DeliveredMessage) -> bool:
+        return self._tell(lambda now: self._inner.engine.progress(message.seq, now)) > 0
+
+    def _tell(self, say: Callable[[int], int], sync: bool = False) -> int:
+        """What `say` changes, written down; with `sync`, durable. A consumer that is gone hears nothing."""
+        stream, inner = self._stream, self._inner
+        with stream._lock:
+            stream._check()
+            if inner.is_deleted:
+                if sync:
+                    raise ConsumerDeleted(stream.name, inner.name)
+                return 0
+            was_full = inner.engine.is_full
+            now = stream.store.clock.now_ns()
+            done = say(now)
+            inner.last_active_ns = now
+            position = self._write_down()
+        if done and was_full:
+            self._wake()
+        if sync:
+            wait_durable(stream, position)
+        return done
+
+    def _write_down(self) -> int:
+        consumers = self._stream.consumers
+        consumers.touch(self._inner)
+        return consumers.flush()
+
+    def _wake(self) -> None:
+        """Those who wait may get something now: threads, tasks, a server."""
+        if self._stream._listeners:
+            self._stream._tell()
+
+    # The consumer.
+
+    def info(self) -> ConsumerInfo:
+        """What it is, and how far it has come."""
+        stream = self._stream
+        with stream._lock:
+            if stream._is_beside:
+                inner = stream.consumers.by_name.get(self.name)  # as the writer has it now
+                if inner is None:
+                    raise ConsumerDeleted(stream.name, self.name)
+                return info_of(stream.name, inner, stream.store.clock.now_ns())
+            self._check()
+            stream.store.expire_if_due()
+            return info_of(stream.name, self._inner, stream.store.clock.now_ns())
+
+    def pause(self, how_long: Duration | datetime) -> ConsumerInfo:
+        """Deliver nothing for a while ("10m", or seconds), or until a time; `resume` ends it."""
+        now = self._stream.store.clock.now_ns()
+        until = parse_time(how_long) if isinstance(how_long, datetime) else now + duration_ns(how_long)
+        return self._set_pause(Moment(until))
+
+    def resume(self) -> ConsumerInfo:
+        """Deliver again. Twice is harmless."""
+        return self._set_pause(None)
+
+    def _set_pause(self, until: Moment | None) -> ConsumerInfo:
+        with self._stream._lock:
+            self._check()
+            consumers = self._stream.consumers
+            consumers.set_config(self._inner, with_pause(self.config, until))
+            position = consumers.flush()
+        return self._changed(position)
+
+    def reset(self, seq: int = 0) -> ConsumerInfo:
+        """Begin again at a sequence of the stream, or (0) after what is acknowledged: what is pending is forgotten,
+        deliveries count from 1. InvalidReset where that lies before its configured start."""
+        with self._stream._lock:
+            self._check()
+            consumers, store = self._stream.consumers, self._stream.store
+            floor = self._inner.table.ack_floor_stream_seq
+            consumers.reset(self._inner, reset_seq(self.config, seq, floor, store.seq_from_time))
+            position = consumers.flush()
+        return self._changed(position)
+
+    def _changed(self, position: int) -> ConsumerInfo:
+        self._wake()
+        wait_durable(self._stream, position)
+        return self.info()
+
+    # Life.
+
+    @property
+    def _what(self) -> str:
+        return f"consumer {self.name} of stream {self._stream.name}"
+
+    def _check(self) -> None:
+        self._stream._check()
+        if self._is_closed:
+            raise StoreClosed(f"this handle of {self._what} is closed: open another with stream.consumer()")
+        if self._stream._is_beside:
+            raise ReadOnlyStore(self._stream._database.path, f"{self._what} is only for looking at")
+        if self._inner.is_deleted:
+            raise ConsumerDeleted(self._stream.name, self.name)
+
+    def _check_fetch(self) -> None:
+        config = self._inner.config
+        if config.deliver_subject:
+            raise FetchRefused(self._what, f"it pushes to {config.deliver_subject}: subscribe to that on a server")
+        if config.priority_policy != "none":
+            raise FetchRefused(self._what, "its priority groups are for clients of a server")
+
+    def close(self) -> None:
+        """End this handle; a consumer without a name goes with it. Twice is harmless."""
+        self._is_closed = True
+        self._finalizer()
+        self._wake()
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<penstock.Consumer {self.name} of {self._stream.name}>"
+
+
+def _let_go(stream: Stream, inner: Inner, is_owner: bool) -> None:
+    """A handle is gone. The collector may call this anywhere, also while this thread has the stream's lock in the
+    middle of something: then the next who opens or lists consumers does it."""
+    if stream.is_forked:
+        return
+    stream._orphans.append((inner, is_owner))
+    if not stream._lock._is_owned() and stream._lock.acquire(blocking=False):  # type: ignore[attr-defined]
+        try:
+            sweep_orphans(stream)
+        finally:
+            stream._lock.release()
+
+
+def sweep_orphans(stream: Stream) -> None:
+    """Forget handles that are gone, and the consumers that go with them. The caller holds the stream's lock."""
+    while stream._orphans:
+        inner, is_owner = stream._orphans.popleft()
+        inner.keepers -= 1
+        if is_owner and not inner.is_deleted and not stream.store.core.is_closed:
+            stream.consumers.delete(inner.name)
+            stream.consumers.flush()
+
+
+def wait_durable(stream: Stream, position: int) -> None:
+    """Return when the consumers' log is as durable as the store promises, up to `position`; raises where it cannot be.
+
+    The lock is not held while the disk works: others go on, and share the sync.
+    """
+    with stream._lock:
+        kept = stream.consumers.log
+        if kept is None or kept.durability == "lazy" or kept.committed(position):
+            return
+        stream._check()
+        stream._log_users += 1
+    try:
+        answer = kept.flush(kept.durability == "disk")
+    finally:
+        with stream._lock:
+            stream._log_users -= 1
+            stream._log_free.notify_all()
+    if answer < 0 or not kept.committed(position):
+        raise kept.failure() or WriteFailed("write", kept.folder, errno.EIO)

@@ -1,0 +1,161 @@
+"""How the library opens, makes, changes and removes the consumers of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import msgspec
+
+from penstock.consumer import rules
+from penstock.consumer.config import (
+    AckPolicy,
+    ConsumerConfig,
+    DeliverPolicy,
+    PriorityPolicy,
+    ReplayPolicy,
+    make_config,
+)
+from penstock.db.consumer import Consumer, sweep_orphans, wait_durable
+from penstock.db.database import check_name
+from penstock.duration import Duration, Time
+from penstock.errors import ConsumerNotFound, ReadOnlyStore
+
+if TYPE_CHECKING:
+    from penstock.consumer.consumers import Consumers
+    from penstock.db.stream import Stream
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """What a consumer may be given, by JetStream's names; `filter` stands for filter_subject and filter_subjects."""
+
+    filter: str | Sequence[str] | None
+    """Which subjects it delivers; all of them where it is not said."""
+    deliver_policy: DeliverPolicy
+    """Where it begins: "all" (where it is not said), "last", "new", "last_per_subject", "by_start_sequence",
+    "by_start_time". It cannot be changed later."""
+    opt_start_seq: int
+    opt_start_time: Time
+    ack_policy: AckPolicy
+    """"explicit" (where it is not said): each message; "all": also those before it; "none": delivered is done."""
+    ack_wait: Duration
+    """After how long a message that is not acknowledged comes again; 30 s where it is not said."""
+    max_deliver: int
+    """How often a message is delivered at most; -1: any number of times."""
+    backoff: Sequence[Duration]
+    """ack_wait after the first, the second … delivery."""
+    max_ack_pending: int
+    """As many may wait for their ack: no more are delivered then; 1,000 where it is not said, -1: any number."""
+    replay_policy: ReplayPolicy
+    """"original": in the rhythm in which the messages were stored."""
+    headers_only: bool
+    """No payload; the header Nats-Msg-Size says how large it is."""
+    inactive_threshold: Duration
+    """It goes when nobody has used it for so long."""
+    description: str
+    metadata: dict[str, str]
+    max_batch: int
+    max_bytes: int
+    max_expires: Duration
+    max_waiting: int
+    mem_storage: bool
+    """How far it is is not written down: it begins anew when the store is opened again."""
+    num_replicas: int
+    pause_until: Time
+    rate_limit_bps: int
+    sample_freq: str
+    flow_control: bool
+    idle_heartbeat: Duration
+    deliver_subject: str
+    """It pushes there, on a server: nothing can be fetched from it."""
+    deliver_group: str
+    priority_groups: Sequence[str]
+    priority_policy: PriorityPolicy
+    priority_timeout: Duration
+
+
+def open_consumer(stream: Stream, name: str | None, options: ConsumerOptions) -> Consumer:
+    """A consumer: the one with that name, changed where the options say something else, or a new one."""
+    with stream._lock:
+        stream._check()
+        consumers = stream.consumers
+        if stream._is_beside:
+            return _open_beside(stream, consumers, name, options)
+        sweep_orphans(stream)
+        remove_inactive(stream)
+        known = consumers.by_name.get(name) if name is not None else None
+        if known is not None and not options:
+            return Consumer(stream, known, is_owner=False)
+        config = _new_config(name, options) if known is None else _changed_config(known.config, options)
+        inner = consumers.create(rules.admit(config, stream.config, consumers.configs))
+        handle = Consumer(stream, inner, is_owner=name is None)
+        position = consumers.flush()
+    handle._wake()
+    wait_durable(stream, position)
+    return handle
+
+
+def _open_beside(stream: Stream, consumers: Consumers, name: str | None, options: ConsumerOptions) -> Consumer:
+    if name is None or options:
+        raise ReadOnlyStore(stream._database.path, f"a consumer of stream {stream.name} cannot be made or changed")
+    if name not in consumers.by_name:
+        raise _not_found(stream, name)
+    return Consumer(stream, consumers.by_name[name], is_owner=False)
+
+
+def delete_consumer(stream: Stream, name: str) -> None:
+    with stream._lock:
+        stream._check()
+        if name not in stream.consumers.by_name:
+            raise _not_found(stream, name)
+        if stream._is_beside:
+            raise ReadOnlyStore(stream._database.path, "it was opened read-only")
+        stream.consumers.delete(name)
+        position = stream.consumers.flush()
+    if stream._listeners:
+        stream._tell()
+    wait_durable(stream, position)
+
+
+def remove_inactive(stream: Stream) -> None:
+    """Remove consumers that nobody has used for as long as they allow. A server looks after them all the time; without
+    one, this is done when consumers are opened."""
+    consumers = stream.consumers
+    if consumers.on_change:
+        return
+    now = stream.store.clock.now_ns()
+    for consumer in consumers:
+        threshold = consumer.config.inactive_threshold
+        last = max(stream._opened_ns, consumer.created_ns, consumer.last_active_ns)
+        if 0 < threshold < now - last and not consumer.keepers:
+            consumers.delete(consumer.name)
+
+
+def _new_config(name: str | None, options: ConsumerOptions) -> ConsumerConfig:
+    defaults: dict[str, Any] = {"ack_policy": "explicit"}
+    if name is None:  # it goes with its handle: nothing of it need be written down
+        return make_config(**(defaults | {"mem_storage": True} | _fields(options)))
+    check_name(name, "consumer")
+    return msgspec.structs.replace(make_config(name, **(defaults | _fields(options))), name=name)
+
+
+def _changed_config(config: ConsumerConfig, options: ConsumerOptions) -> ConsumerConfig:
+    fields = _fields(options)
+    fresh = make_config(**fields)
+    return msgspec.structs.replace(config, **{field: getattr(fresh, field) for field in fields})
+
+
+def _fields(options: ConsumerOptions) -> dict[str, Any]:
+    """The options under JetStream's names."""
+    fields: dict[str, Any] = dict(options)
+    if "filter" in fields:
+        wanted = fields.pop("filter")
+        is_one = wanted is None or isinstance(wanted, str)
+        fields["filter_subject"] = wanted or "" if is_one else ""
+        fields["filter_subjects"] = () if is_one else tuple(wanted)
+    return fields
+
+
+def _not_found(stream: Stream, name: str) -> ConsumerNotFound:
+    others = ", ".join(sorted(stream.consumers.by_name)) or "none"
+    return ConsumerNotFound(f"consumer {name!r} not found in stream {stream.name}; there are: {others}")
