@@ -88,6 +88,17 @@ def quiet_ack(c: Connection, frame: Frame, body: Payload = "+ACK", reply: str = 
     c.pub(frame.reply.decode(), body, reply)
 
 
+def settle(c: Connection, pending: int, consumer: str = "C") -> None:
+    """Until so many are pending: the real server counts what was published a moment later."""
+    c.until(f"CONSUMER.INFO.T.{consumer}", "", lambda a: a.get("num_pending") == pending, is_kept=False)
+
+
+def take(c: Connection, pending: int, reply: str = "p", consumer: str = "C") -> list[Frame]:
+    """Take all of what was just published, `pending` of which this consumer is to see."""
+    settle(c, pending, consumer)
+    return no_more(c, reply, consumer)
+
+
 def no_more(c: Connection, reply: str = "p", consumer: str = "C") -> list[Frame]:
     """Take what is there without waiting; the last frame is a status."""
     pull(c, {"batch": 100, "no_wait": True}, reply, consumer)

@@ -28,6 +28,7 @@ FLOW = re.compile(r"(\$JS\.FC\.[^. ]+\.[^. ]+)\.[0-9A-Za-z]{4}\b")
 MADE_UP = re.compile(r"^[0-9A-Za-z]{8}$")  # a consumer's name where nobody gave it one
 PIN = re.compile(rb"Nats-Pin-Id: ([0-9A-Za-z]{22})")
 IDENTITY = re.compile(r"(Nats-Stream-Identity): [0-9A-Za-z]{8}\b")
+REMAINING = re.compile(r"(\"pause_remaining\":)\d+")  # in the text of an answer that an audit repeats
 PIN_KEYS = ("pinned_client_id", "pinned_id")
 OURS = {"product"}  # fields that only we have
 THEIRS = {"git_commit", "xkey"}  # of INFO: the other server's build, and its key for auth callouts
@@ -82,7 +83,7 @@ class Normal:
 
     def text(self, data: bytes | str) -> str:
         text = data if isinstance(data, str) else data.decode("utf-8", "backslashreplace")
-        text = IDENTITY.sub(r"\1: <identity>", text)
+        text = IDENTITY.sub(r"\1: <identity>", REMAINING.sub(r"\1<ns>", text))
         text = FLOW.sub(r"\1.<random>", ACK_TIME.sub(r"\1.<ns>.\2", text))
         for name, placeholder in self._names.items():
             text = text.replace(name, placeholder)

@@ -194,15 +194,21 @@ class Connection:
         return self._read_until(f"request {subject} {shown(as_bytes(payload))}", is_last)
 
     def until(
-        self, subject: str, payload: Payload, is_so: Callable[[dict[str, Any]], bool], seconds: float = 8
+        self,
+        subject: str,
+        payload: Payload,
+        is_so: Callable[[dict[str, Any]], bool],
+        seconds: float = 8,
+        is_kept: bool = True,
     ) -> dict[str, Any]:
         """Ask the API again and again until its answer is so; only that answer is kept."""
         stop = time.monotonic() + seconds
         while time.monotonic() < stop:
             answer = self.api(subject, payload, is_kept=False)
             if is_so(answer):
-                self._script.normal.learn(answer)
-                self._script.note(self.name, f"until {subject}", [{"json": self._script.normal.value(answer)}])
+                if is_kept:
+                    self._script.normal.learn(answer)
+                    self._script.note(self.name, f"until {subject}", [{"json": self._script.normal.value(answer)}])
                 return answer
             time.sleep(0.02)
         self._script.silence(self.name, f"until {subject}", [])
