@@ -1,4 +1,4 @@
-"""The servers' helpers (tests/server, tests/parity) serve here, too."""
+"""The servers' helpers (tests/server, tests/parity) serve here, too; those of delivery are found beside it."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ import os
 import sys
 
 HERE = os.path.dirname(__file__)
-sys.path[:0] = [os.path.join(HERE, "..", "server"), os.path.join(HERE, "..", "parity")]
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "server"), os.path.join(HERE, "..", "parity")]

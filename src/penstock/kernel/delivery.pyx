@@ -30,7 +30,7 @@ cdef enum:
     SAID_PULL = 16
     SAID_FLOW = 17
     CHOKED = 1048576                       # bytes that wait for a client before it is left alone
-    QUANTUM = 256                          # messages until others' turn
+    QUANTUM = 64                           # messages until the turn of others: they read the same part of a block
     CLOCK_EVERY = 32                       # messages between two looks at the clock
     SLICE_NS = 1000000                     # of delivery in one turn of the loop
     SWEEP_NS = 1000000000
