@@ -249,17 +249,17 @@ class Worker(Life):
         self.done += 1
 
     def drain(self, count: int) -> list[Delivery]:
-        """All `count` messages that are there for the consumer, each acknowledged for sure."""
+        """All `count` messages that are there for the consumer, all acknowledged for sure."""
         found: dict[int, Delivery] = {}
-        unanswered: set[int] = set()
         stop = time.monotonic() + WAIT_S
         while len(found) < count:
             assert time.monotonic() < stop, f"{self.book.name}: {len(found)} of {count} came"
             for delivery in self.fetch(min(BATCH, count - len(found)), expires_ns=10**9):
                 found.setdefault(delivery.seq, delivery)
-                if self.book.policy != "none":
+                if self.book.policy == "explicit":
                     self.acknowledge(delivery)
-                    unanswered.add(delivery.seq)
-        while any(not self.book.is_sure(seq) for seq in unanswered):
+        if found and self.book.policy == "all":  # earlier it would acknowledge what is still to come
+            self.acknowledge(found[max(found)])
+        while self.book.policy != "none" and not all(map(self.book.is_sure, found)):
             self.take_answer(self._wire.receive())
         return list(found.values())
