@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
 import os
@@ -18,7 +19,7 @@ import pytest
 import penstock
 import penstock.aio
 from penstock import errors
-from penstock.testing import FakeClock
+from penstock.testing import CrashDisk, FakeClock
 
 S = 10**9
 
@@ -527,6 +528,31 @@ def test_a_double_ack_survives_a_kill(root: Path) -> None:
     with penstock.open(root) as db:
         info = db.stream("S").consumer("c").info()
         assert info.ack_floor.stream_seq == 1 and info.num_ack_pending == 1
+
+
+@pytest.mark.parametrize("kind", ["pwrite", "sync_file"])
+def test_a_double_ack_is_refused_while_the_disk_fails(root: Path, kind: str) -> None:
+    root.mkdir()
+    disk = CrashDisk(root)
+    with penstock.open(root, disk=disk) as db:
+        stream = db.stream("S")
+        stream.publish_many([("S", b"%d" % n) for n in range(10)])
+        consumer = stream.consumer("c")
+        messages = consumer.fetch(5)
+        assert messages[0].ack(sync=True)
+        disk.fail_at(1, errno.ENOSPC, kinds={kind}, persistent=True)
+        for msg in messages[1:3]:
+            with pytest.raises(errors.DiskFull):
+                msg.ack(sync=True)
+        assert messages[3].ack() and seqs(consumer.fetch(1)) == [6]  # what need not be on the disk goes on
+        with pytest.raises(errors.DiskFull):
+            stream.consumer("other")
+        disk.clear_faults()
+        assert messages[4].ack(sync=True), "at once"
+    with penstock.open(root) as db:
+        info = db.stream("S").consumer("c").info()
+        assert (info.ack_floor.stream_seq, info.num_ack_pending) == (5, 1)
+        assert db.stream("S").consumers() == ["c", "other"]
 
 
 # On an event loop.

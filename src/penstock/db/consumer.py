@@ -145,7 +145,8 @@ class Consumer:
                 now = store.clock.now_ns()
                 taken = engine.take(now, min(batch - len(found), SLICE))
                 self._inner.last_active_ns = now
-                self._write_down()
+                self._stream.consumers.touch(self._inner)
+                self._stream.consumers.flush()
                 found += taken
                 if len(taken) < SLICE or len(found) >= batch:
                     return Taken(found, None if found else self._wait_s(now))
@@ -199,17 +200,13 @@ class Consumer:
             now = stream.store.clock.now_ns()
             done = say(now)
             inner.last_active_ns = now
-            position = self._write_down()
+            stream.consumers.touch(inner)
+            position = flush(stream) if sync else stream.consumers.flush()
         if done and was_full:
             self._wake()
         if sync:
             wait_durable(stream, position)
         return done
-
-    def _write_down(self) -> int:
-        consumers = self._stream.consumers
-        consumers.touch(self._inner)
-        return consumers.flush()
 
     def _wake(self) -> None:
         """Those who wait may get something now: threads, tasks, a server."""
@@ -246,7 +243,7 @@ class Consumer:
             self._check()
             consumers = self._stream.consumers
             consumers.set_config(self._inner, with_pause(self.config, until))
-            position = consumers.flush()
+            position = flush(self._stream)
         return self._changed(position)
 
     def reset(self, seq: int = 0) -> ConsumerInfo:
@@ -257,7 +254,7 @@ class Consumer:
             consumers, store = self._stream.consumers, self._stream.store
             floor = self._inner.table.ack_floor_stream_seq
             consumers.reset(self._inner, reset_seq(self.config, seq, floor, store.seq_from_time))
-            position = consumers.flush()
+            position = flush(self._stream)
         return self._changed(position)
 
     def _changed(self, position: int) -> ConsumerInfo:
@@ -326,6 +323,15 @@ def sweep_orphans(stream: Stream) -> None:
         if is_owner and not inner.is_deleted and not stream.store.core.is_closed:
             stream.consumers.delete(inner.name)
             stream.consumers.flush()
+
+
+def flush(stream: Stream) -> int:
+    """Write down what consumers did, for somebody who will wait for it: a disk that failed is tried again at once. The
+    caller holds the stream's lock."""
+    kept = stream.consumers.log
+    if kept is not None and kept.failure() is not None:
+        kept.retry()
+    return stream.consumers.flush()
 
 
 def wait_durable(stream: Stream, position: int) -> None:

@@ -16,7 +16,7 @@ from penstock.consumer.config import (
     ReplayPolicy,
     make_config,
 )
-from penstock.db.consumer import Consumer, sweep_orphans, wait_durable
+from penstock.db.consumer import Consumer, flush, sweep_orphans, wait_durable
 from penstock.db.database import check_name
 from penstock.duration import Duration, Time
 from penstock.errors import ConsumerNotFound, ReadOnlyStore
@@ -89,7 +89,7 @@ def open_consumer(stream: Stream, name: str | None, options: ConsumerOptions) ->
         config = _new_config(name, options) if known is None else _changed_config(known.config, options)
         inner = consumers.create(rules.admit(config, stream.config, consumers.configs))
         handle = Consumer(stream, inner, is_owner=name is None)
-        position = consumers.flush()
+        position = flush(stream)
     handle._wake()
     wait_durable(stream, position)
     return handle
@@ -111,7 +111,7 @@ def delete_consumer(stream: Stream, name: str) -> None:
         if stream._is_beside:
             raise ReadOnlyStore(stream._database.path, "it was opened read-only")
         stream.consumers.delete(name)
-        position = stream.consumers.flush()
+        position = flush(stream)
     if stream._listeners:
         stream._tell()
     wait_durable(stream, position)

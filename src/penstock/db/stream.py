@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from penstock.consumer.consumers import Consumers
+from penstock.db.stream_consumers import consumers_beside, open_consumers
 from penstock.duration import parse_time
 from penstock.errors import (
     DeniedDelete,
@@ -28,11 +28,10 @@ from penstock.kernel.message import Message
 from penstock.kernel.reader import Reader
 from penstock.kernel.subject import Filters
 from penstock.store.base import NEVER, Store
-from penstock.store.consumer_log import ConsumerLog, read_entries
 from penstock.store.file_store import FileStore
 from penstock.store.head import Head
 from penstock.store.identity import Identity
-from penstock.store.report import Finding, Report
+from penstock.store.report import Finding
 from penstock.store.snapshot import Snapshot, StaleCore
 from penstock.store.state import SubjectState
 from penstock.store.view import StreamView, view_of
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.consumer.consumer import Consumer as Inner
+    from penstock.consumer.consumers import Consumers
     from penstock.db.consumer import Consumer
     from penstock.db.consumer_open import ConsumerOptions
     from penstock.db.database import Database
@@ -101,20 +101,12 @@ class Stream:
         self.is_forked = False  # this process is not the one that opened it
         self._listeners: list[Callable[[], None]] = []
         self._waits_for_disk = isinstance(rules.store, FileStore) and rules.store.durability == "disk"
-        self._consumers = None if self._is_beside else Consumers(rules, self._consumer_log(rules.store))
+        committer = database.root.committer if database.root is not None else None
+        self._consumers = None if self._is_beside else open_consumers(rules, committer)
         self._orphans: deque[tuple[Inner, bool]] = deque()  # consumers whose handle is gone (db/consumer.py)
         self._log_users = 0  # threads that wait for the consumers' log without the lock
         self._log_free = threading.Condition(self._lock)
         self._opened_ns = rules.store.clock.now_ns()
-
-    def _consumer_log(self, store: Store) -> ConsumerLog | None:
-        if not isinstance(store, FileStore):
-            return None
-        root = self._database.root
-        assert root is not None, "a reader writes no log"
-        return ConsumerLog(
-            store.disk, store.paths.consumers, store.stream_id, store.durability, root.committer, store.report
-        )
 
     # What it is.
 
@@ -122,18 +114,13 @@ class Stream:
     def consumers(self) -> Consumers:
         """Called, `stream.consumers()`: the names of its consumers, sorted. The rest of it is for those who hold the
         lock; beside a writer it is a picture of what there is now."""
-        return self._consumers if self._consumers is not None else self._consumers_beside()
-
-    def _consumers_beside(self) -> Consumers:
-        store = self._rules.store
-        assert isinstance(store, Snapshot)
+        if self._consumers is not None:
+            return self._consumers
         with self._lock:
             self._check()
-            store.refresh()
-            entries = read_entries(store.disk, store.paths.consumers, store.stream_id, Report())
-            found = Consumers(self._rules, None, entries)
-            found.abandon()  # nothing of it is kept up to date
-            return found
+            store = self._rules.store
+            assert isinstance(store, Snapshot)
+            return consumers_beside(self._rules, store)
 
     @property
     def name(self) -> str:

@@ -1,0 +1,30 @@
+"""How a stream comes by its consumers: from their log when it is opened; beside a writer, from what that log says."""
+
+from __future__ import annotations
+
+from penstock.consumer.consumers import Consumers
+from penstock.kernel.log import Committer
+from penstock.store.consumer_log import ConsumerLog, read_entries
+from penstock.store.file_store import FileStore
+from penstock.store.report import Report
+from penstock.store.snapshot import Snapshot
+from penstock.stream.stream import StreamRules
+
+
+def open_consumers(rules: StreamRules, committer: Committer | None) -> Consumers:
+    """The consumers of a stream that is opened for writing, or kept in memory."""
+    store = rules.store
+    if not isinstance(store, FileStore):
+        return Consumers(rules, None)
+    assert committer is not None, "a reader writes no log"
+    kept = ConsumerLog(store.disk, store.paths.consumers, store.stream_id, store.durability, committer, store.report)
+    return Consumers(rules, kept)
+
+
+def consumers_beside(rules: StreamRules, store: Snapshot) -> Consumers:
+    """A picture of what the writer's log says now; nothing of it is kept up to date."""
+    store.refresh()
+    entries = read_entries(store.disk, store.paths.consumers, store.stream_id, Report())
+    found = Consumers(rules, None, entries)
+    found.abandon()
+    return found
