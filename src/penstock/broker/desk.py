@@ -129,6 +129,8 @@ class ConsumerDesk:
         try:
             if self.is_closed or store.core.is_closed:
                 return
+            if self._answers:
+                self._mend()
             if looks_anew:
                 committed = store.core.committed_seq
                 self.compiled.touch_hungry(committed != self._served_seq)
@@ -175,6 +177,15 @@ class ConsumerDesk:
             if not self.settle():
                 self.consumers.sync(position)
                 self.turn.wait_for(self.intake)
+
+    def _mend(self) -> None:
+        """Acks wait for a log that could not be written: it is begun anew, with all that there is."""
+        log = self.consumers.log
+        if log is not None and log.failure() is not None and self._retry is None:
+            log.retry()
+            self.consumers.flush()
+            self.consumers.sync(log.position)
+            self.turn.wait_for(self.intake)
 
     def settle(self) -> bool:
         """Tell those whose acks are durable: whether nobody waits any more."""
