@@ -1,0 +1,24 @@
+"""The pages on the library say what is so: their examples run, one after the other, as a reader would type them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+
+
+@pytest.mark.parametrize("page", ["library-consumers.md", "kv.md"])
+def test_the_examples_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (DOCS / page).read_text()
+    names: dict[str, object] = {"__name__": page}
+    count = 0
+    for found in re.finditer(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        lines_before = text[: found.start(1)].count("\n")
+        code = compile("\n" * lines_before + found[1], str(DOCS / page), "exec")  # an error names the page's line
+        exec(code, names)
+        count += 1
+    assert count > 3
