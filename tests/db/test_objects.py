@@ -260,6 +260,26 @@ def test_links_lead_to_objects(db: penstock.Database, files: ObjectStore) -> Non
     assert files.put("link", b"an object again").size == 15
 
 
+@pytest.mark.parametrize(
+    "meta",
+    [
+        # nats.js: a link has no nuid
+        b'{"name":"x","bucket":"files","options":{"link":{"bucket":"files","name":"real"}}}',
+        # nats.go: times that were never set
+        b'{"name":"x","options":{"link":{"bucket":"files","name":"real"}},"bucket":"files",'
+        b'"nuid":"BrX0LIDrUHaKnyMcNBTpJk","size":0,"mtime":"0001-01-01T00:00:00Z","chunks":0}',
+        # nats-py: everything that is not None, and fields that a later version may have
+        b'{"name": "x", "bucket": "files", "nuid": "N", "size": 0, "mtime": "", "chunks": 0, "digest": "", '
+        b'"deleted": false, "headers": {"a": "b"}, "options": {"link": {"bucket": "files", "name": "real"}}, "new": 1}',
+    ],
+)
+def test_metas_are_read_as_any_client_writes_them(files: ObjectStore, meta: bytes) -> None:
+    files.put("real", b"data")
+    files.stream.publish("$O.files.M.eA==", meta, {"Nats-Rollup": "sub"})
+    assert files.get("x").data == b"data" and [info.name for info in files.list()] == ["real", "x"]
+    assert files.info("x").time_ns > 0
+
+
 def test_a_sealed_store_is_read_only(db: penstock.Database, files: ObjectStore) -> None:
     files.put("x", b"1")
     files.seal()

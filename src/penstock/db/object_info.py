@@ -90,7 +90,7 @@ class _Meta(msgspec.Struct):
 
     name: str
     bucket: str
-    nuid: str
+    nuid: str | None = None  # nats.js gives a link none
     description: str | None = None
     headers: dict[str, str | list[str]] | None = None
     metadata: dict[str, str] | None = None
@@ -122,15 +122,15 @@ class ObjectLayout:
         """What a meta message says; BadObject where it does not say it."""
         try:
             meta = msgspec.json.decode(message.data, type=_Meta)
-            if not meta.nuid:
-                raise ValueError("it has no nuid")
+            if not meta.nuid and (meta.options is None or meta.options.link is None):
+                raise ValueError("it has no nuid, and is no link")
         except ValueError as error:  # msgspec.DecodeError and UnicodeDecodeError are
             why = f"message {message.seq} of stream {self.stream} is not its meta: {error}"
             raise BadObject(self.bucket, self._name(message.subject), why) from None
         return ObjectInfo(
             name=meta.name,
             bucket=meta.bucket,
-            nuid=meta.nuid,
+            nuid=meta.nuid or "",
             size=meta.size or 0,
             chunks=meta.chunks or 0,
             digest=meta.digest or "",
