@@ -402,6 +402,7 @@ def test_an_async_watch_can_be_closed_by_another_task(root: Path) -> None:
 # Through a server.
 
 
+@pytest.mark.nats_py
 def test_clients_and_the_library_see_the_same_bucket(root: Path) -> None:
     """Each writes what the other reads, in one process over one database."""
 

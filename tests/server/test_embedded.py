@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import nats
@@ -14,15 +12,7 @@ import pytest
 import penstock
 from penstock.errors import PenstockError
 
-# nats-py leaves its socket's writer to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
-
-@pytest.fixture(autouse=True)
-def collected() -> Iterator[None]:
-    """The garbage of this test is not the next one's trouble."""
-    yield
-    gc.collect()
+pytestmark = pytest.mark.nats_py
 
 
 async def connect(url: str, **options: object) -> nats.NATS:

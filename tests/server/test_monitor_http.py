@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -45,16 +46,25 @@ def run(play: Callable[[int], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-async def exchange(port: int, data: bytes, *, finish: bool = False) -> bytes:
-    """Everything that comes back until the server closes."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(data)
-    if finish:
-        writer.write_eof()
+@asynccontextmanager
+async def connected(port: int, **options: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection that is gone afterwards, whatever came of it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, **options)
     try:
-        return await asyncio.wait_for(reader.read(), 10)
+        yield reader, writer
     finally:
         writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def exchange(port: int, data: bytes, *, finish: bool = False) -> bytes:
+    """Everything that comes back until the server closes."""
+    async with connected(port) as (reader, writer):
+        writer.write(data)
+        if finish:
+            writer.write_eof()
+        return await asyncio.wait_for(reader.read(), 10)
 
 
 def test_a_connection_is_kept_for_the_next_request_until_one_says_close() -> None:
@@ -137,18 +147,17 @@ def test_a_client_that_does_not_read_is_cut_off_and_others_are_served(monkeypatc
     monkeypatch.setattr(http, "WRITE_TIMEOUT_S", 0.2)
 
     async def play(port: int) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
-        writer.write(b"GET /flood HTTP/1.1\r\nHost: x\r\n\r\n")
-        got = await exchange(port, b"GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        assert got.endswith(b"you asked for /a")
-        while not reader.at_eof():  # nothing is read until the server has given up
-            await asyncio.sleep(0.3)
-            try:
-                if not await reader.read(1 << 20):
+        async with connected(port, limit=1024) as (reader, writer):
+            writer.write(b"GET /flood HTTP/1.1\r\nHost: x\r\n\r\n")
+            got = await exchange(port, b"GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert got.endswith(b"you asked for /a")
+            while not reader.at_eof():  # nothing is read until the server has given up
+                await asyncio.sleep(0.3)
+                try:
+                    if not await reader.read(1 << 20):
+                        break
+                except ConnectionError:
                     break
-            except ConnectionError:
-                break
-        writer.close()
 
     run(play)
 
@@ -157,18 +166,16 @@ def test_more_connections_than_the_bound_are_turned_away(monkeypatch: pytest.Mon
     monkeypatch.setattr(http, "CONNECTIONS_MAX", 2)
 
     async def play(port: int) -> None:
-        held = []
-        for _ in range(2):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n")
             await reader.readuntil(b"/a")
-            held.append(writer)
-        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n")
-            await reader.readuntil(b"/a")
-        for writer in held:
-            writer.close()
+
+        async with connected(port) as first, connected(port) as second:
+            await ask(*first)
+            await ask(*second)
+            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                async with connected(port) as third:
+                    await ask(*third)
 
     run(play)
 

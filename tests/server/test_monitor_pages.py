@@ -42,10 +42,12 @@ async def running(**options: Any) -> AsyncIterator[Server]:
 
 async def fetch(port: int, path: str, tls: ssl.SSLContext | None = None) -> tuple[bytes, bytes]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
-    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
-    writer.close()
-    await writer.wait_closed()
+    try:
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    finally:
+        writer.close()
+        await writer.wait_closed()
     if b"Transfer-Encoding: chunked" in head:
         joined = b""
         while body:
@@ -66,22 +68,23 @@ class Client:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def connect(cls, port: int, name: str = "") -> Client:
+    @asynccontextmanager
+    async def connect(cls, port: int, name: str = "") -> AsyncIterator[Client]:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        await reader.readline()
-        client = cls(reader, writer)
-        connect = json.dumps({"verbose": False, "name": name, "lang": "test", "protocol": 1, "headers": True})
-        await client.say(b"CONNECT " + connect.encode() + b"\r\n")
-        return client
+        try:
+            await reader.readline()
+            client = cls(reader, writer)
+            connect = json.dumps({"verbose": False, "name": name, "lang": "test", "protocol": 1, "headers": True})
+            await client.say(b"CONNECT " + connect.encode() + b"\r\n")
+            yield client
+        finally:
+            writer.close()
+            await writer.wait_closed()
 
     async def say(self, data: bytes) -> bytes:
         """Send, and give what comes up to the answer of a PING."""
         self.writer.write(data + b"PING\r\n")
         return await self.reader.readuntil(b"PONG\r\n")
-
-    async def close(self) -> None:
-        self.writer.close()
-        await self.writer.wait_closed()
 
 
 async def create_stream(client: Client, name: str, subject: str) -> None:
@@ -202,8 +205,10 @@ def parse(text: str) -> dict[str, tuple[str, dict[tuple[tuple[str, str], ...], f
 def test_metrics_are_prometheus_text_with_the_figures_of_the_server(tmp_path: Path) -> None:
     async def play() -> None:
         jetstream = JetStreamOptions(enabled=True, store_dir=str(tmp_path))
-        async with running(http_port=-1, server_name='a "b" \\c', jetstream=jetstream) as server:
-            client = await Client.connect(server.port, "one")
+        async with (
+            running(http_port=-1, server_name='a "b" \\c', jetstream=jetstream) as server,
+            Client.connect(server.port, "one") as client,
+        ):
             await create_stream(client, "ORDERS", "orders.>")
             await create_consumer(
                 client, "ORDERS", "billing", filter_subject="orders.1", pause_until="2090-01-01T00:00:00Z"
@@ -232,7 +237,6 @@ def test_metrics_are_prometheus_text_with_the_figures_of_the_server(tmp_path: Pa
             assert families["penstock_account_connections"][1][(("account", "$G"),)] == 1.0
             assert families["process_resident_memory_bytes"][1][only] > 1_000_000
             assert families["process_cpu_seconds_total"][1][only] > 0
-            await client.close()
 
     asyncio.run(play())
 
@@ -240,8 +244,7 @@ def test_metrics_are_prometheus_text_with_the_figures_of_the_server(tmp_path: Pa
 def test_health_says_which_streams_cannot_be_used(tmp_path: Path) -> None:
     async def play() -> None:
         jetstream = JetStreamOptions(enabled=True, store_dir=str(tmp_path))
-        async with running(http_port=-1, jetstream=jetstream) as server:
-            client = await Client.connect(server.port)
+        async with running(http_port=-1, jetstream=jetstream) as server, Client.connect(server.port) as client:
             await create_stream(client, "S", "s")
             assert await page(server, "/healthz") == {"status": "ok"}
             assert server.jetstream is not None
@@ -259,7 +262,6 @@ def test_health_says_which_streams_cannot_be_used(tmp_path: Path) -> None:
             assert (await page(server, "/healthz?account=$G&stream=S"))["error"] == full
             assert await page(server, "/healthz?js-enabled-only=1") == {"status": "ok"}
             log.clear_failure()
-            await client.close()
 
     asyncio.run(play())
 
@@ -268,8 +270,11 @@ def test_what_nats_top_reads_is_there_and_adds_up() -> None:
     """It asks /varz and /connz?limit=…&sort=… each second and shows differences."""
 
     async def play() -> None:
-        async with running(http_port=-1) as server:
-            publisher, subscriber = await Client.connect(server.port, "pub"), await Client.connect(server.port, "sub")
+        async with (
+            running(http_port=-1) as server,
+            Client.connect(server.port, "pub") as publisher,
+            Client.connect(server.port, "sub") as subscriber,
+        ):
             await subscriber.say(b"SUB a.> 1\r\n")
             before = await page(server, "/varz")
             await publisher.say(b"PUB a.b 5\r\nhello\r\n" * 10)
@@ -286,8 +291,6 @@ def test_what_nats_top_reads_is_there_and_adds_up() -> None:
             assert [one["name"] for one in found["connections"]] == ["sub", "pub"]
             assert found["connections"][0]["subscriptions_list"] == ["a.>"]
             assert found["connections"][0]["out_msgs"] == found["connections"][1]["in_msgs"] == 10
-            await publisher.close()
-            await subscriber.close()
 
     asyncio.run(play())
 
@@ -356,24 +359,26 @@ def test_a_connection_over_tls_or_websocket_says_so(certificate: tuple[str, str]
         websocket = WebsocketOptions(host="127.0.0.1", port=-1, no_tls=True)
         async with running(http_port=-1, tls=tls, websocket=websocket) as server:
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            await reader.readline()
-            context = ssl.create_default_context(cafile=cert)
-            context.check_hostname = False
-            await writer.start_tls(context)
-            writer.write(b'CONNECT {"verbose":false,"name":"secret","protocol":1}\r\nPING\r\n')
-            await reader.readuntil(b"PONG\r\n")
-            async with websockets.connect(f"ws://127.0.0.1:{server.ws_port}") as browser:
-                await browser.recv()
-                await browser.send(b'CONNECT {"verbose":false,"name":"browser"}\r\nPING\r\n')
-                while b"PONG" not in await browser.recv():
-                    pass
-                found = {one["name"]: one for one in (await page(server, "/connz"))["connections"]}
-            assert (found["secret"]["type"], found["browser"]["type"]) == ("nats", "websocket")
-            assert found["secret"]["tls_version"] == "1.3"
-            assert found["secret"]["tls_cipher_suite"].startswith("TLS_AES_")
-            assert "tls_version" not in found["browser"]
-            writer.close()
-            await writer.wait_closed()
+            try:
+                await reader.readline()
+                context = ssl.create_default_context(cafile=cert)
+                context.check_hostname = False
+                await writer.start_tls(context)
+                writer.write(b'CONNECT {"verbose":false,"name":"secret","protocol":1}\r\nPING\r\n')
+                await reader.readuntil(b"PONG\r\n")
+                async with websockets.connect(f"ws://127.0.0.1:{server.ws_port}") as browser:
+                    await browser.recv()
+                    await browser.send(b'CONNECT {"verbose":false,"name":"browser"}\r\nPING\r\n')
+                    while b"PONG" not in await browser.recv():
+                        pass
+                    found = {one["name"]: one for one in (await page(server, "/connz"))["connections"]}
+                assert (found["secret"]["type"], found["browser"]["type"]) == ("nats", "websocket")
+                assert found["secret"]["tls_version"] == "1.3"
+                assert found["secret"]["tls_cipher_suite"].startswith("TLS_AES_")
+                assert "tls_version" not in found["browser"]
+            finally:
+                writer.close()
+                await writer.wait_closed()
 
     asyncio.run(play())
 

@@ -16,11 +16,7 @@ from nats.errors import Error
 
 from harness import ServerProcess
 
-# A client that is refused leaves its socket to the garbage collector; that is nats-py's own affair.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.nats_py
 
 BASE = "host: 127.0.0.1\nport: -1\n"
 SEED = nkeys.encode_seed(bytes(range(32)), nkeys.PREFIX_BYTE_USER)

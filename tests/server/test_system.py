@@ -28,17 +28,16 @@ def run(play: Callable[[Server], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-async def connect(server: Server) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def come_and_go(server: Server) -> None:
+    """A client connects, and leaves when the server knows it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    await reader.readline()
-    writer.write(b'CONNECT {"verbose":false,"protocol":1}\r\nPING\r\n')
-    await reader.readuntil(b"PONG\r\n")
-    return reader, writer
-
-
-async def close(writer: asyncio.StreamWriter) -> None:
-    writer.close()
-    await writer.wait_closed()
+    try:
+        await reader.readline()
+        writer.write(b'CONNECT {"verbose":false,"protocol":1}\r\nPING\r\n')
+        await reader.readuntil(b"PONG\r\n")
+    finally:
+        writer.close()
+        await writer.wait_closed()
 
 
 async def ask(server: Server, subject: str, payload: bytes = b"") -> Any:
@@ -56,8 +55,7 @@ async def ask(server: Server, subject: str, payload: bytes = b"") -> Any:
 def test_no_event_is_made_when_nobody_listens() -> None:
     async def play(server: Server) -> None:
         for _ in range(3):
-            _, writer = await connect(server)
-            await close(writer)
+            await come_and_go(server)
         assert server.system_service._seq == 0
 
     run(play)
@@ -68,8 +66,7 @@ def test_events_number_one_after_the_other() -> None:
         assert server.system is not None
         heard: asyncio.Queue[Request] = asyncio.Queue()
         server.system.serve("$SYS.ACCOUNT.>", heard.put_nowait)
-        _, writer = await connect(server)
-        await close(writer)
+        await come_and_go(server)
         found = [await asyncio.wait_for(heard.get(), 5) for _ in range(2)]
         assert [one.subject for one in found] == [b"$SYS.ACCOUNT.$G.CONNECT", b"$SYS.ACCOUNT.$G.DISCONNECT"]
         assert [json.loads(one.payload)["server"]["seq"] for one in found] == [1, 2]
