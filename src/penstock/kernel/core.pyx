@@ -879,12 +879,13 @@ cdef class Core:
         cdef Record record
         cdef const uint8_t* found
         self.check()
-        if not 0 < seq <= SEQ_MAX:
+        try:
+            one = seq
+        except OverflowError:
             return NOT_FOUND if seq < 1 else EOF
-        one = seq
         if one > min(index.last_seq, self.log.committed_seq()):
             return EOF
-        if one < index.first_seq:
+        if one < index.first_seq or one == 0:
             return NOT_FOUND
         at = index.block_of(one)
         if at < 0:

@@ -47,7 +47,7 @@ cdef extern from "unistd.h" nogil:
     int c_close "close"(int fd)
 
 cdef extern from "fcntl.h" nogil:
-    int O_RDONLY, O_RDWR, O_CREAT, O_TRUNC
+    int O_RDONLY, O_RDWR, O_CREAT, O_TRUNC, O_NOATIME
 
 cdef enum:
     SYNC_INTERVAL_MS = 1000                # `os` and `lazy` are synced in the background this often
@@ -228,7 +228,9 @@ cdef class Log:
         """Its descriptor, opened if it is not; -errno."""
         cdef int fd
         if file.fd < 0:
-            fd = self.disk.open_file(file.path, O_RDWR)
+            fd = self.disk.open_file(file.path, O_RDWR | O_NOATIME)   # a read need not write down when it was
+            if fd == -EPERM:               # only its owner may ask for that
+                fd = self.disk.open_file(file.path, O_RDWR)
             if fd == -EACCES or fd == -EROFS or fd == -EPERM:
                 fd = self.disk.open_file(file.path, O_RDONLY)
             if fd < 0:

@@ -1,12 +1,14 @@
 """Message: what a read gives. `data` and `subject` are ready, headers and time are made when asked for."""
 from datetime import datetime, timedelta, timezone
 
+cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
+@cython.freelist(64)
 cdef class Message:
     """A stored message."""
 
