@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -435,3 +436,34 @@ def test_a_reader_beside_the_writer_sees_what_is_written(owner: Owner, folder: P
 def test_either_copy_of_the_header_will_do() -> None:
     front = LogHeader(STREAM_ID, 7, 9).encode_front()
     assert len(front) == RECORDS_START and front[:256] == front[4096 : 4096 + 256]
+
+
+def test_folds_and_syncs_from_several_threads_lose_nothing(tmp_path: Path) -> None:
+    """The owner appends and folds, a commit thread syncs, another thread waits for its own syncs."""
+    disk = CrashDisk(tmp_path)
+    disk.sync_delay_us = 200
+    made = Owner(tmp_path / "consumers", disk, "disk")
+    made.put(1, b"one")
+    made.turn()
+    is_done = threading.Event()
+
+    def wait_again_and_again() -> None:
+        while not is_done.is_set():
+            assert made.log.flush(True) == 0
+
+    other = threading.Thread(target=wait_again_and_again)
+    other.start()
+    for n in range(1500):
+        made.note(1, b"<%d>" % n)
+        if n % 3 == 0:
+            made.fold()
+        position = made.log.submit()
+        made.log.sync(position)
+    is_done.set()
+    other.join()
+    wanted = dict(made.all)
+    made.close()
+    assert states(tmp_path / "consumers") == wanted and len(files(tmp_path / "consumers")) == 1
+    report = Report()
+    states(tmp_path / "consumers", report)
+    assert not report.findings
