@@ -182,6 +182,8 @@ class ConsumersMachine(RuleBasedStateMachine):
         self, filters: tuple[str, ...], policy: str, deliver: str, max_deliver: int, max_ack_pending: int,
         backoff: tuple[int, ...], seq: int,
     ) -> None:  # fmt: skip
+        if self.retention == "interest":
+            seq = min(seq, self.last_seq + 1)  # what comes before a later start is kept up to the next open
         if self.retention == "workqueue":
             policy, deliver = "explicit", "all"
             if self.models:
@@ -208,7 +210,7 @@ class ConsumersMachine(RuleBasedStateMachine):
         consumers.flush()
         matches = [seq for seq, subject in self.messages.items() if self.matches(filters, subject)]
         first: list[int] = []
-        start = {"new": self.last_seq + 1, "by_start_sequence": min(seq, self.last_seq + 1)}.get(deliver, 1)
+        start = {"new": self.last_seq + 1, "by_start_sequence": seq}.get(deliver, 1)
         if deliver == "last":
             start = (matches[-1] if matches else 1) if filters else max(self.last_seq, 1)
         elif deliver == "last_per_subject":

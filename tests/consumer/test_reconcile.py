@@ -90,3 +90,21 @@ def test_a_state_that_cannot_be_read_begins_anew_and_the_consumer_stays(tmp_path
         stream = db.stream("S")
         assert any("begins anew" in finding.text for finding in stream.findings)
         assert take(stream, stream.consumers.by_name["c"], 5) == [1, 2, 3]
+
+
+def test_a_consumer_that_is_to_start_above_the_end_moves_nothing(tmp_path: Path) -> None:
+    """Such a start was taken for deliveries that a power cut had outlived: the stream would have jumped there."""
+    with penstock.open(tmp_path, durability="os") as db:
+        stream = db.stream("S", subjects=["s"])
+        add(stream, "later", deliver_policy="by_start_sequence", opt_start_seq=50)
+        consumer = add(stream, "reset", ack_policy="explicit")
+        stream.publish_many([("s", b"")] * 3)
+        take(stream, consumer, 2)
+        stream.consumers.reset(consumer, 2**62)
+        stream.consumers.flush()
+    with penstock.open(tmp_path, durability="os") as db:
+        stream = db.stream("S")
+        assert stream.publish("s", b"new").seq == 4
+        assert stream.consumers.by_name["later"].engine.next_seq == 50
+        assert stream.consumers.by_name["later"].engine.num_pending == 0
+        assert stream.consumers.by_name["reset"].engine.next_seq == 2**62

@@ -75,11 +75,12 @@ async def _create(call: Call, intake: Intake, config: ConsumerConfig, request: C
             pedantic=request.pedantic,
             is_heard=lambda subject: _is_bound(intake, config.given_name),
         )
-        if admission.old == admission.config:
-            consumer = consumers.by_name[admission.name]
-        else:
-            consumer = consumers.create(admission)
-        return consumer, info_fields(intake, consumer), intake.flush_consumers()
+        old, new = admission.old, admission.config
+        consumer = consumers.by_name[admission.name] if old == new else consumers.create(admission)
+        fields = info_fields(intake, consumer)
+        if old is not None and old.deliver_subject != new.deliver_subject:
+            fields.pop("push_bound", None)  # the reference has not looked yet who hears the new one
+        return consumer, fields, intake.flush_consumers()
 
     consumer, fields, position = await changed(intake, make)
     await intake.consumers_durable(position)
@@ -164,7 +165,7 @@ def _page(call: Call) -> tuple[Intake, list[str], int]:
     wanted = call.decode(_PAGE) if call.is_json else {}
     intake = call.account.stream(call.names[0])
     configs = dict(intake.stream.consumers.configs)  # another thread may add to it meanwhile
-    found = sorted(name for name, config in configs.items() if config.is_counted)
+    found = sorted(name for name, config in configs.items() if not config.direct)
     return intake, found, min(max(wanted.get("offset", 0), 0), len(found))
 
 

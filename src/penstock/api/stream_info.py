@@ -48,8 +48,8 @@ def info_fields(
 
 
 def count_of(stream: Stream) -> int:
-    """How many consumers a stream has, without those that feed mirrors and sources."""
-    return sum(consumer.config.is_counted for consumer in stream.consumers)
+    """How many consumers a stream has, without those that feed mirrors and sources directly."""
+    return sum(not consumer.config.direct for consumer in stream.consumers)
 
 
 def config_fields(config: StreamConfig, *, has_versions: bool) -> Fields:

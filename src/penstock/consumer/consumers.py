@@ -83,7 +83,9 @@ class Consumers:
         if not self.store.is_writable:
             return
         if isinstance(self.store, FileStore):
-            self.store.go_on_above(max((one.table.delivered_stream_seq for one in self.by_name.values()), default=0))
+            # One that was reset, or made to start, far above the end has delivered nothing from up there.
+            tables = [one.table for one in self.by_name.values() if one.table.delivered_consumer_seq]
+            self.store.go_on_above(max((table.delivered_stream_seq for table in tables), default=0))
         for consumer in self.by_name.values():
             consumer.engine.reconcile()
             self.touch(consumer)
@@ -154,7 +156,8 @@ class Consumers:
             seqs = store.query.last_seqs(config.filters, upto=last) if last else []
             resume = last + 1
             start = seqs[0] if seqs else resume
-        return min(max(start, first, 1), last + 1), resume
+        start = max(start, first, 1)
+        return (start if policy == "by_start_sequence" else min(start, last + 1)), resume
 
     def set_config(self, consumer: Consumer, config: ConsumerConfig) -> None:
         """Change a consumer's configuration: by an update, a pause."""
@@ -170,6 +173,7 @@ class Consumers:
         table = AckTable(consumer.table.policy, max(seq, 1))
         table.logged = bool(consumer.number)
         consumer.engine.go_to(table)
+        consumer.engine.last_delivered_ns = consumer.engine.last_acked_ns = 0
         if consumer.number:
             self._put(consumer)
         self._has_changed = True

@@ -212,6 +212,9 @@ def _check_new(
             raise errors.WorkQueueNotUnique
     if len(config.durable_name.encode("utf-8", "surrogatepass")) > NAME_SIZE_MAX:
         raise errors.ConsumerNameTooLong(NAME_SIZE_MAX)
+    is_kept = stream.storage == "file" and not config.mem_storage
+    if is_kept and len(config.name.encode("utf-8", "surrogatepass")) > NAME_SIZE_MAX:
+        raise ConsumerCreateFailed("error creating store for consumer")  # the reference makes a folder of the name
     if not config.is_durable and config.inactive_threshold == 0:
         config = msgspec.structs.replace(config, inactive_threshold=INACTIVE_THRESHOLD_NS)
     return config

@@ -174,7 +174,7 @@ def _consumer_rows(intake: Intake) -> list[tuple[str, tuple[int, ...]]]:
     now_ns = intake.stream.store.clock.now_ns()
     rows: list[tuple[str, tuple[int, ...]]] = []
     for consumer in intake.stream.consumers:
-        if not consumer.config.is_counted:
+        if consumer.config.direct:
             continue
         engine, table = consumer.engine, consumer.table
         delivery = intake.deliveries.get(consumer.name)

@@ -210,7 +210,7 @@ def _stream_detail(server: Server, intake: Intake, options: JszOptions) -> Strea
     )
     for consumer in intake.stream.consumers if options.consumer else ():
         told = consumer_info.info_fields(intake, consumer, has_config=options.config, has_versions=False)
-        if consumer.config.is_counted:
+        if not consumer.config.direct:
             page.consumer_detail.append(told)
         elif options.direct_consumer:
             page.direct_consumer_detail.append(told)
