@@ -141,6 +141,7 @@ async def _delete(intake: Intake, seq: int, no_erase: bool) -> Fields:
         is_gone = 0 < seq < SEQ_STOP and await asyncio.to_thread(remove, seq)
     except StoreError as error:
         return {"error": DeleteFailed(str(error)).to_json()}
+    intake.desk.committed()  # somebody may have had it in hand
     return {"success": True} if is_gone else {"error": SequenceNotFound(seq).to_json()}
 
 

@@ -41,6 +41,7 @@ async def _purge(intake: Intake, subject: str, seq: int, keep: int) -> Fields:
         purged = await asyncio.to_thread(purge_in_slices, intake.stream, subject, seq, keep)
     except StoreError as error:
         raise PurgeFailed(str(error)) from error
+    intake.desk.committed()  # some may have had one of them in hand
     intake.was_purged = intake.was_purged or not (subject or keep)
     return {"success": True, "purged": purged}
 
@@ -66,6 +67,8 @@ def purge_in_slices(stream: Stream, subject: str, seq: int, keep: int) -> int:
     with stream._lock:
         store.commit()
         store._sweep_expiries()
+        stream.consumers.purged(subject)
+        stream.consumers.flush()
     return purged
 
 

@@ -72,7 +72,7 @@ class Delivery(CompiledDelivery):
         self._config = config
         stream = self.owner.stream.config
         self.answers_nothing = stream.retention == "limits"
-        self.is_sampled = config.sample_percent > 0
+        self.is_sampled = config.sample_percent > 0 and config.ack_policy == "explicit"
         self.is_flow_controlled = config.flow_control
         policy = config.priority_policy
         self.is_prioritized, self.is_pinned = policy == "prioritized", policy == "pinned_client"
