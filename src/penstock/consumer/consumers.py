@@ -152,20 +152,25 @@ class Consumers:
             start = config.opt_start_seq
         elif policy == "by_start_time":
             start = store.seq_from_time(config.opt_start_ns or 0)
+            if config.filters:  # what it shows as its start is the first that it will deliver
+                start = store.query.next_seq(config.filters, start) or start
         elif policy == "last_per_subject" and self.rules.config.max_msgs_per_subject != 1:
             seqs = store.query.last_seqs(config.filters, upto=last) if last else []
             resume = last + 1
-            start = seqs[0] if seqs else resume
+            start = seqs[0] if seqs else last
         start = max(start, first, 1)
         return (start if policy == "by_start_sequence" else min(start, last + 1)), resume
 
     def set_config(self, consumer: Consumer, config: ConsumerConfig) -> None:
         """Change a consumer's configuration: by an update, a pause."""
+        has_filters = config.filters != consumer.config.filters
         consumer.use(config)
         if consumer.number:
             self._put(consumer)
         self._has_changed = True
         self._use_interest()
+        if has_filters:
+            self.drop_unneeded()
         self._tell(consumer, "update")
 
     def reset(self, consumer: Consumer, seq: int) -> None:

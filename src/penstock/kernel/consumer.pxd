@@ -82,6 +82,7 @@ cdef class Consumer(Watcher):
     cdef int shorten(self, Parcel* parcel) except -1
     cdef int pass_over(self, uint64_t seq) except -1
     cdef int hold(self, int64_t now_ns) except -1
+    cdef int64_t wait_of(self, uint32_t deliveries) noexcept
     cdef int64_t deadline(self, uint32_t deliveries, int64_t now_ns) noexcept
     cdef int finish(self, uint64_t seq) except -1
     cdef bint drop_last(self, uint64_t seq) noexcept

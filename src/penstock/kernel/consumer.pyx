@@ -71,6 +71,8 @@ cdef class Consumer(Watcher):
         """What the configuration says. Other filters are counted anew."""
         cdef Py_ssize_t n
         cdef int64_t* waits = NULL
+        cdef AckEntry* entry
+        moved = []
         if tuple(filters) != self.filters:
             self.filters = tuple(filters)
             self.matcher = Matcher(Filters(self.filters))
@@ -83,6 +85,10 @@ cdef class Consumer(Watcher):
                 raise MemoryError
             for n in range(len(backoff)):
                 waits[n] = backoff[n]
+        for n in range(self.table.used):   # another wait holds for what is pending already, too
+            entry = self.table.pending_entry(self.table.at(n).seq)
+            if entry != NULL and entry.place != TAKEN and entry.deadline_ns < FOREVER:
+                moved.append((entry.seq, entry.deliveries, entry.deadline_ns - self.wait_of(entry.deliveries)))
         free(self.backoff)
         self.backoff = waits
         self.backoff_count = len(backoff)
@@ -91,6 +97,8 @@ cdef class Consumer(Watcher):
         self.max_ack_pending = max_ack_pending
         self.headers_only = headers_only
         self.has_deadlines = has_deadlines
+        for seq, deliveries, since in moved:
+            self.table.set_deadline(seq, since + self.wait_of(deliveries))
 
     def start_with(self, seqs, resume_seq):
         """Deliver these first, which rise, and then what matches from `resume_seq` on."""
@@ -343,12 +351,16 @@ cdef class Consumer(Watcher):
         self.next_seq = seq + 1
         return 0
 
+    cdef int64_t wait_of(self, uint32_t deliveries) noexcept:
+        """How long the client has after so many deliveries."""
+        if self.backoff_count:
+            return self.backoff[min(<Py_ssize_t>deliveries, self.backoff_count) - 1]
+        return self.ack_wait_ns
+
     cdef int64_t deadline(self, uint32_t deliveries, int64_t now_ns) noexcept:
-        cdef int64_t wait = self.ack_wait_ns
+        cdef int64_t wait = self.wait_of(deliveries)
         if not self.has_deadlines:
             return FOREVER
-        if self.backoff_count:
-            wait = self.backoff[min(<Py_ssize_t>deliveries, self.backoff_count) - 1]
         return now_ns + wait if wait < FOREVER - now_ns else FOREVER   # centuries: never, not at once
 
     cdef int hand_over(self, Parcel* parcel, int64_t now_ns) except -1:
@@ -454,8 +466,10 @@ cdef class Consumer(Watcher):
             return 0
         if self.table.used and seq >= self.table.at(0).seq:
             entry = self.table.pending_entry(seq)
-            if entry != NULL and self.tells:
-                self.dropped.append((seq, entry.dseq, entry.deliveries))
+            if entry != NULL:              # as if it had been acknowledged
+                self.last_acked_ns = self.core.store.clock.now_ns()
+                if self.tells:
+                    self.dropped.append((seq, entry.dseq, entry.deliveries))
             if self.table.remove(seq, seq) < 0:
                 raise MemoryError
         return 0
@@ -481,10 +495,13 @@ cdef class Consumer(Watcher):
         self.table.purge(first_seq)
 
     def reconcile(self):
-        """After a crash: what is pending may be gone, and the stream may end before what was delivered. Whether it did."""
+        """After a crash: what is pending may be gone, and the stream may end before what was delivered. Whether it did.
+
+        One that has delivered nothing stands where it was told to start, also where that is still to come.
+        """
         cdef Index index = self.core.index
         cdef Py_ssize_t n
-        cdef bint is_ahead = self.table.rewind(index.last_seq)
+        cdef bint is_ahead = self.table.delivered_consumer_seq > 0 and self.table.rewind(index.last_seq)
         cdef list gone = []
         if is_ahead:
             self.next_seq = self.table.delivered_stream_seq + 1
