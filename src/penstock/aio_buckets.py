@@ -53,6 +53,7 @@ class KeyValue:
         whole seconds."""
         layout = self._sync._layout
         subject = layout.subject(key)
+        layout.check_ttl(ttl, self._stream.config)
         try:
             return (await self._stream.publish(subject, value, expecting(0, ttl))).seq
         except WrongLastSequence:
@@ -76,6 +77,7 @@ class KeyValue:
 
     async def purge(self, key: str, *, revision: int | None = None, ttl: Duration | None = None) -> None:
         """Delete a key and its history: only a marker stays, for `ttl` where that is given."""
+        self._sync._layout.check_ttl(ttl, self._stream.config)
         await self._publish(key, b"", marker("PURGE", revision, ttl), revision)
 
     async def _publish(self, key: str, value: bytes, headers: dict[str, str], revision: int | None) -> int:

@@ -439,3 +439,12 @@ def test_clients_and_the_library_see_the_same_bucket(root: Path) -> None:
             await nc.close()
 
     run(work())
+
+
+def test_a_bucket_without_ttls_for_keys_says_how_to_have_them(db: penstock.Database) -> None:
+    db.stream("KV_go", subjects=["$KV.go.>"], max_msgs_per_subject=1, allow_rollup_hdrs=True)  # as the Go client does
+    kv = db.key_value("go")
+    with pytest.raises(errors.BucketError, match="open it with limit_marker_ttl"):
+        kv.create("a", b"", ttl="10s")
+    db.key_value("go", limit_marker_ttl="1m")
+    assert kv.create("a", b"", ttl="10s") == 1

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import shutil
+import threading
 from base64 import urlsafe_b64decode
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
@@ -340,6 +341,7 @@ def test_the_async_face_does_the_same(root: Path) -> None:
     run(work())
 
 
+@pytest.mark.nats_py
 def test_clients_and_the_library_see_the_same_objects(root: Path) -> None:
     async def work() -> None:
         data = noise(400_000)
@@ -368,3 +370,19 @@ def test_clients_and_the_library_see_the_same_objects(root: Path) -> None:
             await nc.close()
 
     run(work())
+
+
+def test_two_that_put_the_same_name_at_once_leave_the_chunks_of_one(files: ObjectStore) -> None:
+    start = threading.Barrier(4)
+
+    def put(number: int) -> None:
+        start.wait(30)
+        for _ in range(10):
+            files.put("x", bytes([number]) * 1000, chunk_size=100)
+
+    threads = [threading.Thread(target=put, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(set(files.get("x").data)) == 1 and files.stream.state().messages == 11

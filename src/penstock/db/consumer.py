@@ -35,6 +35,7 @@ Inner = inner_consumer.Consumer
 
 FETCH_S = 5.0
 SLICE = 256  # messages taken under one hold of the lock
+WAIT_S_MAX = 86_400.0  # a look a day, for a deadline that is farther off
 log = logging.getLogger("penstock")
 
 
@@ -159,7 +160,7 @@ class Consumer:
             due = engine.next_due_ns
             dues += [] if due is None else [due]
             dues += [store.next_due] if engine.is_full and store.next_due != NEVER else []
-        return max(min(dues) - now, 0) / NS_PER_SECOND if dues else None
+        return min(max(min(dues) - now, 0) / NS_PER_SECOND, WAIT_S_MAX) if dues else None
 
     # Acknowledgements.
 

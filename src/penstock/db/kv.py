@@ -125,6 +125,7 @@ class KeyValue:
         """Set a key that has no value, or was deleted; KeyExists otherwise. `ttl`: it goes by itself after so long,
         whole seconds."""
         subject = self._layout.subject(key)
+        self._layout.check_ttl(ttl, self._stream.config)
         try:
             return self._stream.publish(subject, value, expecting(0, ttl)).seq
         except WrongLastSequence:
@@ -149,6 +150,7 @@ class KeyValue:
 
     def purge(self, key: str, *, revision: int | None = None, ttl: Duration | None = None) -> None:
         """Delete a key and its history: only a marker stays, for `ttl` where that is given."""
+        self._layout.check_ttl(ttl, self._stream.config)
         self._publish(key, b"", marker("PURGE", revision, ttl), revision)
 
     def _publish(self, key: str, value: bytes, headers: dict[str, str], revision: int | None) -> int:

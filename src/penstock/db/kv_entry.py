@@ -97,6 +97,11 @@ class KeyValueLayout:
             raise BadKey(self.bucket, key)
         return self.prefix + key
 
+    def check_ttl(self, ttl: Duration | None, config: StreamConfig) -> None:
+        """May a single entry have a time to live? Buckets that the Go client made without limit markers say no."""
+        if ttl is not None and not config.allow_msg_ttl:
+            raise BucketError(f"bucket {self.bucket} has no ttl for single keys: open it with limit_marker_ttl")
+
     def filters(self, keys: str | Sequence[str]) -> list[str]:
         """The subjects of some keys, with wildcards; none: every key."""
         wanted = [keys] if isinstance(keys, str) else list(keys)

@@ -111,8 +111,7 @@ class ObjectStore:
         """Store an object: bytes, an open binary file, or the path of one. What the name had before goes."""
         if chunk_size < 1:
             raise ValueError(f"chunk_size {chunk_size} is not above 0")
-        meta = self._layout.meta(name)
-        before = self._find(name)
+        self._layout.meta(name)  # a name that cannot be is refused before anything is read
         nuid = make_nuid()
         subject = self._layout.chunks(nuid)
         digest, size, count = hashlib.sha256(), 0, 0
@@ -136,13 +135,14 @@ class ObjectStore:
                 metadata=metadata or {},
                 options=ObjectOptions(max_chunk_size=chunk_size),
             )
-            info = self._publish_meta(meta, info)
+            with self._stream._lock:  # what was there when ours took its place, also where two put at once
+                before = self._find(name)
+                info = self._publish_meta(info)
         except BaseException:
             if count:
                 self._stream.purge(subject)
             raise
-        if before is not None and not before.is_deleted and before.link is None:
-            self._stream.purge(self._layout.chunks(before.nuid))
+        self._purge_chunks(before)
         return info
 
     def _publish_chunks(self, subject: str, chunks: list[bytes]) -> None:
@@ -152,10 +152,16 @@ class ObjectStore:
             self._stream.purge(subject)  # those of this group that were taken
             raise error.refused[0][1] from None
 
-    def _publish_meta(self, subject: str, info: ObjectInfo) -> ObjectInfo:
+    def _publish_meta(self, info: ObjectInfo) -> ObjectInfo:
+        """The caller holds the stream's lock, with which it has looked at what there is."""
         now = self._stream.store.clock.now_ns()
-        ack = self._stream.publish(subject, encode_meta(info, now), ROLLUP)
+        ack = self._stream.publish(self._layout.meta(info.name), encode_meta(info, now), ROLLUP)
         return msgspec.structs.replace(info, time_ns=self._stream.get(ack.seq).time_ns)
+
+    def _purge_chunks(self, info: ObjectInfo | None) -> None:
+        """An object is there no more: its chunks go."""
+        if info is not None and not info.is_deleted and info.nuid:
+            self._stream.purge(self._layout.chunks(info.nuid))
 
     # Out.
 
@@ -226,11 +232,11 @@ class ObjectStore:
 
     def delete(self, name: str) -> ObjectInfo:
         """Delete an object: its chunks go, and that there was one stays known (`show_deleted`)."""
-        info = self.info(name)
-        gone = msgspec.structs.replace(info, is_deleted=True, size=0, chunks=0, digest="")
-        gone = self._publish_meta(self._layout.meta(name), gone)
-        if info.link is None:
-            self._stream.purge(self._layout.chunks(info.nuid))
+        with self._stream._lock:
+            info = self.info(name)
+            gone = msgspec.structs.replace(info, is_deleted=True, size=0, chunks=0, digest="")
+            gone = self._publish_meta(gone)
+        self._purge_chunks(info)
         return gone
 
     def update_meta(
@@ -243,21 +249,21 @@ class ObjectStore:
         metadata: dict[str, str] | None = None,
     ) -> ObjectInfo:
         """Change what is said of an object, or its name; what is not given stays."""
-        info = self.info(name)
-        if new_name is not None and new_name != name:
-            other = self._find(new_name)
-            if other is not None and not other.is_deleted:
-                raise ObjectExists(self.bucket, new_name)
         changes: dict[str, Any] = {
             "name": new_name,
             "description": description,
             "headers": None if headers is None else encode_headers(headers),
             "metadata": metadata,
         }
-        info = msgspec.structs.replace(info, **{key: value for key, value in changes.items() if value is not None})
-        info = self._publish_meta(self._layout.meta(info.name), info)
-        if info.name != name:
-            self._stream.purge(self._layout.meta(name))
+        wanted = {key: value for key, value in changes.items() if value is not None}
+        with self._stream._lock:
+            info = msgspec.structs.replace(self.info(name), **wanted)
+            other = self._find(info.name) if info.name != name else None
+            if other is not None and not other.is_deleted:
+                raise ObjectExists(self.bucket, info.name)
+            info = self._publish_meta(info)
+            if info.name != name:
+                self._stream.purge(self._layout.meta(name))
         return info
 
     def add_link(self, name: str, target: ObjectInfo | str) -> ObjectInfo:
@@ -275,12 +281,12 @@ class ObjectStore:
         return self._put_link(name, ObjectLink(ObjectLayout(bucket).bucket))
 
     def _put_link(self, name: str, link: ObjectLink) -> ObjectInfo:
-        meta = self._layout.meta(name)
-        before = self._find(name)
-        if before is not None and not before.is_deleted and before.link is None:
-            raise ObjectExists(self.bucket, name)
         info = ObjectInfo(name=name, bucket=self.bucket, nuid=make_nuid(), options=ObjectOptions(link=link))
-        return self._publish_meta(meta, info)
+        with self._stream._lock:
+            before = self._find(name)
+            if before is not None and not before.is_deleted and before.link is None:
+                raise ObjectExists(self.bucket, name)
+            return self._publish_meta(info)
 
     # The store.
 
