@@ -32,6 +32,7 @@ log = logging.getLogger("penstock")
 HEARS_ACKS, HEARS_PULLS, HEARS_FLOW = 3, 4, 5  # the kinds of kernel/sublist.pxd
 PAYLOAD_MAX = 1 << 20
 TIMER_S_MAX = 86_400.0
+NEVER_NS = 2**62 - 1  # a deadline that does not come: in a hundred years
 API_LEVEL = b"NATS/1.0 412 Required Api Level\r\n\r\n"
 UNACKED = "Unacknowledged message was deleted"
 
@@ -118,9 +119,9 @@ class Delivery(CompiledDelivery):
     def _due_ns(self, seq: int, now_ns: int, delay_ns: int) -> int:
         """When a nak with a delay is due: the reference counts from the wait that the message would have had."""
         backoff = self.config.backoff
-        if not backoff:
-            return now_ns + delay_ns
-        return now_ns + delay_ns + backoff[min(max(self.deliveries_of(seq), 1), len(backoff)) - 1] - backoff[0]
+        if backoff:
+            delay_ns += backoff[min(max(self.deliveries_of(seq), 1), len(backoff)) - 1] - backoff[0]
+        return min(now_ns + delay_ns, NEVER_NS)
 
     def asked(self, reply: bytes, headers: bytes | None, text: bytes, now_ns: int, mono_ns: int) -> None:
         """A pull request of a rarer kind."""
