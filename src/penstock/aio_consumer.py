@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -129,7 +130,26 @@ class Consumer:
         return self.messages()
 
     async def _take(self, batch: int) -> Taken:
-        return await self._stream._in_turn(lambda: self._sync._take(batch))
+        lock = self._stream._sync._lock
+        if lock.acquire(blocking=False):
+            try:
+                return self._sync._take(batch)
+            finally:
+                lock.release()
+        taking = asyncio.ensure_future(asyncio.to_thread(self._sync._take, batch))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            taking.add_done_callback(self._give_back)  # whoever waited for them is gone
+            raise
+
+    def _give_back(self, taking: asyncio.Future[Taken]) -> None:
+        """Let messages that nobody got come again at once; where the store is closed, they come when it is opened."""
+        if taking.cancelled() or taking.exception() is not None:
+            return
+        with suppress(StoreClosed):
+            for one in taking.result().messages:
+                self._sync._nak(DeliveredMessage(one), None)
 
     async def _wait_for(self, batch: int, timeout: float | None) -> Taken:
         loop = asyncio.get_running_loop()

@@ -647,3 +647,54 @@ def test_a_handle_that_is_closed_ends_an_async_loop(root: Path) -> None:
             assert await reading == [1]
 
     run(work())
+
+
+def test_a_fetch_that_is_cancelled_keeps_nothing_back(root: Path) -> None:
+    async def work() -> None:
+        async with penstock.aio.open(root, durability="os") as db:
+            stream = await db.stream("S")
+            consumer = await stream.consumer("c", ack_wait="1h")
+            waiting = asyncio.create_task(consumer.fetch(1, timeout=None))
+            while not stream._news:
+                await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            assert not stream._news
+            await stream.publish("S", b"1")
+
+            # The lock is another thread's: the fetch goes on in a thread when its task is cancelled.
+            has_lock, may_go = threading.Event(), threading.Event()
+
+            def hold() -> None:
+                with stream.sync_stream._lock:
+                    has_lock.set()
+                    may_go.wait(30)
+
+            holder = threading.Thread(target=hold)
+            holder.start()
+            has_lock.wait(30)
+            fetching = asyncio.create_task(consumer.fetch(1, timeout=0))
+            await asyncio.sleep(0.02)
+            fetching.cancel()
+            await asyncio.gather(fetching, return_exceptions=True)
+            may_go.set()
+            await asyncio.to_thread(holder.join)
+            message = await consumer.next(timeout=30)
+            assert message is not None and message.seq == 1
+
+    run(work())
+
+
+def test_an_async_fetch_that_waits_hears_of_the_end(root: Path) -> None:
+    async def work() -> None:
+        async with penstock.aio.open(root, durability="os") as db:
+            stream = await db.stream("S")
+            consumer = await stream.consumer("c")
+            waiting = asyncio.create_task(consumer.fetch(1, timeout=None))
+            while not stream._news:
+                await asyncio.sleep(0)
+            await db.close()
+            with pytest.raises(errors.StoreClosed):
+                await waiting
+
+    run(work())

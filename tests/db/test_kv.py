@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import random
 import threading
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
@@ -397,6 +398,58 @@ def test_an_async_watch_can_be_closed_by_another_task(root: Path) -> None:
                 assert await waiting == "end"
 
     run(work())
+
+
+# Everything at random.
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_bucket_is_what_a_plain_model_says(db: penstock.Database, seed: int) -> None:
+    rng = random.Random(seed)
+    depth = rng.randint(1, 4)
+    kv = db.key_value("b", history=depth)
+    model: dict[str, list[tuple[bytes, str, int]]] = {}  # the entries of each key, oldest first
+    watcher = kv.watch(timeout=0)
+    seen: dict[str, tuple[bytes, str, int]] = {}
+
+    def follow() -> None:
+        for entry in watcher:
+            if entry is not None:
+                seen[entry.key] = (entry.value, entry.operation, entry.revision)
+
+    for n in range(400):
+        key = rng.choice(["a", "b.c", "b.d", "e/f=g"])
+        entries = model.setdefault(key, [])
+        newest = entries[-1] if entries else None
+        value, revision = b"%d" % n, 0
+        choice = rng.choice(["put", "create", "update", "stale", "delete", "purge", "look"])
+        if choice == "put":
+            revision = kv.put(key, value)
+        elif choice == "create" and newest is not None and newest[1] == "PUT":
+            with pytest.raises(errors.KeyExists):
+                kv.create(key, value)
+        elif choice == "create":
+            revision = kv.create(key, value)
+        elif choice == "update":
+            revision = kv.update(key, value, newest[2] if newest else 0)
+        elif choice == "stale":
+            with pytest.raises(errors.RevisionMismatch):
+                kv.update(key, value, (newest[2] if newest else 0) + 1)
+        elif choice == "delete":
+            kv.delete(key)
+            entries.append((b"", "DEL", kv.history(key)[-1].revision))
+        elif choice == "purge":
+            kv.purge(key)
+            entries[:] = [(b"", "PURGE", kv.history(key)[-1].revision)]
+        else:
+            follow()
+        if revision:
+            entries.append((value, "PUT", revision))
+        del entries[:-depth]
+        assert [(entry.value, entry.operation, entry.revision) for entry in kv.history(key)] == entries
+    follow()
+    assert seen == {key: entries[-1] for key, entries in model.items() if entries}
+    assert kv.keys() == sorted(key for key, entries in model.items() if entries and entries[-1][1] == "PUT")
 
 
 # Through a server.
