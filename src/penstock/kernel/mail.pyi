@@ -1,0 +1,16 @@
+from penstock.kernel.consumer import Consumer
+from penstock.kernel.hearer import Hearer
+from penstock.kernel.hub import Hub
+from penstock.kernel.sublist import Sublist
+
+class Mail(Hearer):
+    """How a consumer's messages leave."""
+
+    @property
+    def engine(self) -> Consumer: ...
+    @property
+    def flow_subject(self) -> bytes: ...
+    pin_id: bytes
+    def __init__(self, hub: Hub, sublist: Sublist, engine: Consumer, ack_prefix: bytes) -> None: ...
+    def send_status(self, subject: bytes, headers: bytes, reply: bytes | None = None) -> None: ...
+    def heartbeat(self) -> bytes: ...
