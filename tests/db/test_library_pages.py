@@ -1,13 +1,17 @@
-"""The pages on the library say what is so: their examples run, one after the other, as a reader would type them."""
+"""The pages on the library say what is so: their examples run, one after the other, as a reader would type them. So
+does the example of a job queue."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parent.parent.parent / "docs"
+ROOT = Path(__file__).parent.parent.parent
+DOCS = ROOT / "docs"
 
 
 @pytest.mark.parametrize("page", ["library-consumers.md", "kv.md"])
@@ -22,3 +26,10 @@ def test_the_examples_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pyte
         exec(code, names)
         count += 1
     assert count > 3
+
+
+def test_the_job_queue_survives_its_worker(tmp_path: Path) -> None:
+    order = [sys.executable, str(ROOT / "examples" / "jobs.py"), "--count", "300", "--out", str(tmp_path / "data")]
+    said = subprocess.run(order, capture_output=True, text=True, timeout=120, check=False)
+    assert said.returncode == 0, said.stderr
+    assert "300 results; 0 jobs left" in said.stdout
