@@ -289,6 +289,9 @@ class Consumer:
         """End this handle; a consumer without a name goes with it. Twice is harmless."""
         self._is_closed = True
         self._finalizer()
+        if self._stream._orphans and not self._stream.is_forked:  # the lock was another's: here we can wait for it
+            with self._stream._lock:
+                sweep_orphans(self._stream)
         self._wake()
 
     def __enter__(self) -> Consumer:
