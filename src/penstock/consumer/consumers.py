@@ -152,8 +152,9 @@ class Consumers:
             start = config.opt_start_seq
         elif policy == "by_start_time":
             start = store.seq_from_time(config.opt_start_ns or 0)
-            if config.filters:  # what it shows as its start is the first that it will deliver
-                start = store.query.next_seq(config.filters, start) or start
+            # The reference skips ahead to a filter's first message, unless that is the stream's last one.
+            firsts = [store.query.next_seq((one,), first) for one in config.filters]
+            start = min((seq for seq in firsts if start <= seq < last), default=start)
         elif policy == "last_per_subject" and self.rules.config.max_msgs_per_subject != 1:
             seqs = store.query.last_seqs(config.filters, upto=last) if last else []
             resume = last + 1
