@@ -163,3 +163,18 @@ def test_no_filters_mean_everything(kernel: ModuleType) -> None:
     assert kernel.Filters().is_all
     assert kernel.Filters([]).match("a.b")
     assert kernel.Filters(["a", ">"]).match("z")
+
+
+@given(DOTTED | ANY_BYTES, st.lists(DOTTED, max_size=4))
+def test_the_name_of_a_subject_means_that_subject_alone(kernel: ModuleType, name: bytes, others: list[bytes]) -> None:
+    """A stored subject may have a wildcard for a token; asked for by name, what it would match is another matter."""
+    tokens = name.split(b".")
+    is_name = all(token and all(byte > 0x20 and byte != 0x7F for byte in token) for token in tokens)
+    assert kernel.is_valid_name(name) is is_name
+    if not is_name:
+        with pytest.raises(ValueError, match="filter 0"):
+            kernel.Filters([name], exact=True)
+        return
+    alone = kernel.Filters([name], exact=True)
+    assert alone.is_literal and not alone.is_all
+    assert [alone.match(other) for other in [name, *others]] == [True, *(other == name for other in others)]

@@ -15,7 +15,7 @@ from penstock.kernel.reference import subject_filter as plain
 halves = pytest.mark.parametrize("half", [compiled, plain])
 
 tokens = st.sampled_from(["a", "b", "c", "eu", "us", "x1", "größe"])
-names = st.lists(tokens, min_size=1, max_size=11).map(".".join)
+names = st.lists(st.one_of(tokens, st.sampled_from("*>")), min_size=1, max_size=11).map(".".join)
 filters = st.lists(st.one_of(tokens, st.just("*")), min_size=1, max_size=11).flatmap(
     lambda parts: st.sampled_from([".".join(parts), ".".join([*parts, ">"]), ">"])
 )

@@ -19,7 +19,7 @@ from penstock.cli.usage import UsageError, open_writing
 from penstock.errors import PenstockError
 from penstock.headers import find
 from penstock.kernel.batch import Batch
-from penstock.kernel.subject import Filters, explain_subject
+from penstock.kernel.subject import Filters, explain_subject, is_valid_name
 from penstock.kernel.xxh64 import hash_id
 from penstock.store.base import NEVER
 from penstock.store.file_store import FileStore
@@ -150,8 +150,8 @@ class Importer:
     def check(self, name: str, lines: list[tuple[int, Line]]) -> None:
         """Refuse the batch for its first bad line; make or widen the stream that this import makes."""
         for number, line in lines:
-            if (why := explain_subject(line.subject)) is not None:
-                raise BadLine(self.source, number, f"subject {line.subject!r}: {why}")
+            if not is_valid_name(line.subject):
+                raise BadLine(self.source, number, f"subject {line.subject!r}: {explain_subject(line.subject)}")
         stream = self.stream(name, lines)
         store = stream.store
         last_seq, last_time = store.index.last_seq, store.core.last_time

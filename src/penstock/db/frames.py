@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pds
 from pyarrow.fs import LocalFileSystem
 
-from penstock.errors import PenstockError
-from penstock.kernel.subject import Filters
+from penstock.kernel.subject import Filters, is_valid_filter, is_valid_name
 from penstock.scan import Scan
 from penstock.scan.rows import Asked
 from penstock.scan.schema import choose_columns, schema
@@ -263,7 +262,9 @@ def _possible_subjects(filter: pc.Expression) -> list[str] | None:
     if _satisfiable(filter, gaps):
         return None
     named = [names[n] for n in _satisfiable(filter, [subject == name for name in names])]
-    return [name for name in named if _is_subject(name)]
+    if any(is_valid_name(name) and not is_valid_filter(name) for name in named):
+        return None  # a stored `a.>.b` has no filter that means it
+    return [name for name in named if is_valid_filter(name)]  # no message can have another
 
 
 def _texts(filter: pc.Expression) -> list[str]:
@@ -276,14 +277,6 @@ def _texts(filter: pc.Expression) -> list[str]:
         for part in value.values() if isinstance(value, dict) else [value]:
             found.update(one for one in (part if isinstance(part, list) else [part]) if isinstance(one, str))
     return sorted(found, key=lambda text: text.encode("utf-8", "surrogatepass"))
-
-
-def _is_subject(text: str) -> bool:
-    try:
-        Filters([text])
-    except (PenstockError, ValueError):
-        return False  # no message can have it
-    return True
 
 
 def _satisfiable(filter: pc.Expression, promises: list[pc.Expression]) -> list[int]:

@@ -38,6 +38,7 @@ cdef class Batch:
     cdef readonly Py_ssize_t count
     cdef Py_ssize_t capacity
     cdef readonly bint has_rules
+    cdef public bint takes_names           # subjects may have a wildcard for a token: they come from a client, or were stored
     cdef list keep
     cdef int reserve(self, Py_ssize_t count) except -1
     cdef Incoming* add(self) except NULL

@@ -14,6 +14,7 @@ class Batch:
     def count(self) -> int: ...
     @property
     def has_rules(self) -> bool: ...
+    takes_names: bool
     @staticmethod
     def of(
         items: Iterable[tuple[str | bytes, bytes] | tuple[str | bytes, bytes, _Headers]],

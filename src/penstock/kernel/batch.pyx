@@ -165,6 +165,7 @@ cdef class Batch:
         cdef Incoming* item
         items = list(items)
         batch.keep.append(items)
+        batch.takes_names = True           # they come from a stream
         for seq, time, subject, headers, payload in items:
             batch.add_item(subject, payload, headers)
             item = &batch.items[batch.count - 1]
@@ -182,6 +183,7 @@ cdef class Batch:
         cdef ScanRow* row
         cdef Py_ssize_t n
         batch.keep.append(data)
+        batch.takes_names = True
         batch.reserve(scan.count)
         for n in range(scan.count):
             if without and n in without:

@@ -35,6 +35,7 @@ cdef class Core:
     cdef int64_t max_per_subject
     cdef int64_t max_msg_size
     cdef bint discard_new
+    cdef bint takes_names                  # of the batch that is being appended
     cdef bint discard_new_per_subject
     cdef readonly int64_t last_time
     cdef public uint64_t generation_count  # of forks: a handle from before one refuses to work

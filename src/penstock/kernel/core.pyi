@@ -6,12 +6,13 @@ from penstock.kernel.index import Index
 from penstock.kernel.log import Log
 from penstock.kernel.marks import Marks
 from penstock.kernel.message import Message
+from penstock.kernel.subject import Filters
 
 EOF: int
 NOT_FOUND: int
 DELETED: int
 
-_Filters = Sequence[str] | Sequence[bytes]
+_Filters = Sequence[str] | Sequence[bytes] | Filters
 
 class Core:
     """The log and the index of one stream."""

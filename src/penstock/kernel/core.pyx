@@ -26,7 +26,7 @@ from penstock.kernel.message cimport make_message
 from penstock.kernel.record cimport (
     RECORD_TORN, control_write, message_size, message_write, record_decode, reference_size,
 )
-from penstock.kernel.subject cimport Filters, subject_is_valid
+from penstock.kernel.subject cimport Filters, as_filters, name_is_valid, subject_is_valid
 from penstock.kernel.subject_tree cimport NO_NUMBER
 from penstock.kernel.varint cimport write_varint, zigzag
 from penstock.kernel.xxh64 cimport xxh64
@@ -130,6 +130,7 @@ cdef class Core:
             self.store.retry()
         if now < self.last_time:
             now = self.last_time           # the clock went back: times of a stream do not
+        self.takes_names = batch.takes_names
         self.accepts.fit(self.index)
         memset(self.ahead, 0, sizeof(self.ahead))   # what it knows is of another batch
         memset(self.hashed, 0, sizeof(self.hashed))
@@ -256,8 +257,13 @@ cdef class Core:
             item.status = STATUS_BAD_SUBJECT
             return STATUS_BAD_SUBJECT
         number = self.look_up(item, n)
-        if number == NO_NUMBER:
+        if number != NO_NUMBER and index.tree.has_wild and not self.takes_names:
             if not subject_is_valid(item.subject, item.subject_size):
+                item.status = STATUS_BAD_SUBJECT
+                return STATUS_BAD_SUBJECT
+        if number == NO_NUMBER:
+            if not (name_is_valid(item.subject, item.subject_size) if self.takes_names
+                    else subject_is_valid(item.subject, item.subject_size)):
                 item.status = STATUS_BAD_SUBJECT
                 return STATUS_BAD_SUBJECT
             if not (self.accepts.filters.is_all or self.accepts.filters.matches(item.subject, item.subject_size)):
@@ -624,7 +630,7 @@ cdef class Core:
 
     def delete_matching(self, filters, start, stop, keep, limit, int reason, int64_t now):
         """Delete the messages in [start, stop) that match, all but the newest `keep` of them; how many, at most `limit`."""
-        cdef Matcher matcher = Matcher(Filters(filters))
+        cdef Matcher matcher = Matcher(as_filters(filters))
         cdef uint64_t seq = start, end = stop, found = 0, left, most = limit
         self.check()
         if self.log.fail_errno:

@@ -14,11 +14,18 @@ cdef enum:
     SIZE_MAX = 134217728
 
 
+cdef Batch client_batch():
+    """For what clients publish: a subject with a wildcard for a token is stored too, as in the reference."""
+    cdef Batch batch = Batch()
+    batch.takes_names = True
+    return batch
+
+
 cdef class Ingest:
     """A stream's batch of this turn, and its answers under way."""
 
     def __cinit__(self):
-        self.batch = Batch()
+        self.batch = client_batch()
         self.parked = []
         self.errors = {}
         self.has_acks = True
@@ -94,7 +101,7 @@ cdef class Ingest:
         finally:
             self.lock.release()
             if self.batch.keep or self.batch.has_rules:
-                self.batch = Batch()
+                self.batch = client_batch()
             else:
                 self.batch.count = 0       # its arrays are used again
         return 0
@@ -124,7 +131,7 @@ cdef class Ingest:
         cdef Incoming* item
         cdef Py_ssize_t n
         for n in range(batch.count):
-            single = Batch()
+            single = client_batch()
             item = single.add()
             item[0] = batch.items[n]       # its bytes are the batch's, which outlives it
             single.has_rules = item.has_rules
@@ -202,7 +209,7 @@ cdef class Ingest:
         cdef Batch batch = self.batch
         cdef Py_ssize_t n
         replies = [self.asked[n].reply[:self.asked[n].reply_size] for n in range(batch.count) if self.asked[n].reply != NULL]
-        self.batch = Batch()
+        self.batch = client_batch()
         self.intake.overflowed(replies if self.has_acks else [])
         return 0
 
@@ -229,7 +236,7 @@ cdef class Ingest:
             self.parked_bytes += len(kept)
         self.parked_count += batch.count
         self.parked.append((batch, replies))
-        self.batch = Batch()
+        self.batch = client_batch()
         self.intake.has_parked()
         return 0
 

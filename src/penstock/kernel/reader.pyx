@@ -11,7 +11,7 @@ from penstock.kernel.index cimport SECTION_OFFSETS, Block, Index, Matcher
 from penstock.kernel.message cimport Message, make_message
 from penstock.kernel.record cimport Record, record_decode
 from penstock.kernel.seq_set cimport SeqSet
-from penstock.kernel.subject cimport Filters
+from penstock.kernel.subject cimport Filters, as_filters
 from penstock.kernel.subject_tree cimport NO_NUMBER, TreeCursor
 
 cdef enum:
@@ -154,13 +154,13 @@ cdef class Query:
 
     def next_seq(self, filters, start, stop=SEQ_MAX):
         """The lowest live sequence in [start, stop) that matches, or 0."""
-        cdef Matcher matcher = Matcher(Filters(filters))
+        cdef Matcher matcher = Matcher(as_filters(filters))
         matcher.fit(self.core.index)
         return self.core.index.next_live(max(start, 1), min(stop, self.core.index.last_seq + 1), matcher)
 
     def prev_seq(self, filters, start):
         """The highest live sequence at or below `start` that matches, or 0."""
-        cdef Matcher matcher = Matcher(Filters(filters))
+        cdef Matcher matcher = Matcher(as_filters(filters))
         matcher.fit(self.core.index)
         if start < 1:
             return 0
@@ -169,7 +169,7 @@ cdef class Query:
     def last_seq(self, filters):
         """The highest live sequence that matches, or 0."""
         cdef Index index = self.core.index
-        cdef Matcher matcher = Matcher(Filters(filters))
+        cdef Matcher matcher = Matcher(as_filters(filters))
         matcher.fit(index)
         if not matcher.filters.is_all and matcher.filters.is_literal:
             if matcher.number == NO_NUMBER or index.stats[matcher.number].total == 0:

@@ -17,9 +17,17 @@ cdef enum:
     FAULT_WILDCARD = 5
     FAULT_TAIL = 6
 
+# What `*` and `>` are, as tokens: forbidden (a subject to publish to), wildcards (a filter), or characters like others (the
+# name of a stored subject: the protocol lets clients publish to such a one).
+cdef enum:
+    WILDCARDS_NONE = 0
+    WILDCARDS_MEANT = 1
+    WILDCARDS_PLAIN = 2
+
 cdef int subject_fault(const uint8_t* s, Py_ssize_t n) noexcept nogil
 cdef int filter_fault(const uint8_t* s, Py_ssize_t n) noexcept nogil
 cdef bint subject_is_valid(const uint8_t* s, Py_ssize_t n) noexcept nogil
+cdef bint name_is_valid(const uint8_t* s, Py_ssize_t n) noexcept nogil
 cdef bint filter_is_valid(const uint8_t* s, Py_ssize_t n) noexcept nogil
 cdef bint filter_is_literal(const uint8_t* s, Py_ssize_t n) noexcept nogil
 cdef bint subject_matches(const uint8_t* subject, Py_ssize_t n, const uint8_t* pattern, Py_ssize_t m) noexcept nogil
@@ -55,3 +63,5 @@ cdef class Filters:
 
     cdef inline Py_ssize_t size(self, int index) noexcept nogil:
         return self.items[index].size
+
+cdef Filters as_filters(object filters)

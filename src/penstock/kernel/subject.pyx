@@ -34,8 +34,8 @@ cdef inline bint is_tail(const uint8_t* s, Py_ssize_t start, Py_ssize_t stop) no
     return start + 1 == stop and s[start] == c">"
 
 
-cdef int fault(const uint8_t* s, Py_ssize_t n, bint wildcards) noexcept nogil:
-    """Why `s` is no subject (or no filter, where `wildcards` are allowed); the first fault from the left."""
+cdef int fault(const uint8_t* s, Py_ssize_t n, int wildcards) noexcept nogil:
+    """Why `s` is no subject, no filter or no name, as WILDCARDS_… says; the first fault from the left."""
     cdef Py_ssize_t start = 0, at = 0
     if n <= 0:
         return FAULT_EMPTY
@@ -48,8 +48,8 @@ cdef int fault(const uint8_t* s, Py_ssize_t n, bint wildcards) noexcept nogil:
             at += 1
         if at == start:
             return FAULT_TOKEN
-        if at == start + 1 and (s[start] == c"*" or s[start] == c">"):
-            if not wildcards:
+        if wildcards != WILDCARDS_PLAIN and at == start + 1 and (s[start] == c"*" or s[start] == c">"):
+            if wildcards == WILDCARDS_NONE:
                 return FAULT_WILDCARD
             if s[start] == c">" and at < n:
                 return FAULT_TAIL
@@ -60,19 +60,27 @@ cdef int fault(const uint8_t* s, Py_ssize_t n, bint wildcards) noexcept nogil:
 
 
 cdef int subject_fault(const uint8_t* s, Py_ssize_t n) noexcept nogil:
-    return fault(s, n, False)
+    return fault(s, n, WILDCARDS_NONE)
 
 
 cdef int filter_fault(const uint8_t* s, Py_ssize_t n) noexcept nogil:
-    return fault(s, n, True)
+    return fault(s, n, WILDCARDS_MEANT)
+
+
+cdef int name_fault(const uint8_t* s, Py_ssize_t n) noexcept nogil:
+    return fault(s, n, WILDCARDS_PLAIN)
 
 
 cdef bint subject_is_valid(const uint8_t* s, Py_ssize_t n) noexcept nogil:
-    return fault(s, n, False) == FAULT_NONE
+    return fault(s, n, WILDCARDS_NONE) == FAULT_NONE
 
 
 cdef bint filter_is_valid(const uint8_t* s, Py_ssize_t n) noexcept nogil:
-    return fault(s, n, True) == FAULT_NONE
+    return fault(s, n, WILDCARDS_MEANT) == FAULT_NONE
+
+
+cdef bint name_is_valid(const uint8_t* s, Py_ssize_t n) noexcept nogil:
+    return fault(s, n, WILDCARDS_PLAIN) == FAULT_NONE
 
 
 cdef Py_ssize_t literal_prefix(const uint8_t* s, Py_ssize_t n) noexcept nogil:
@@ -175,6 +183,15 @@ def is_valid_filter(filter: bytes | str) -> bool:
     return bool(filter_is_valid(<const uint8_t*>s, len(s)))
 
 
+def is_valid_name(name: bytes | str) -> bool:
+    cdef bytes s
+    try:
+        s = as_bytes(name)
+    except UnicodeEncodeError:
+        return False
+    return bool(name_is_valid(<const uint8_t*>s, len(s)))
+
+
 def is_literal_filter(filter: bytes | str) -> bool:
     cdef bytes s = as_bytes(filter)
     return bool(filter_is_literal(<const uint8_t*>s, len(s)))
@@ -208,10 +225,12 @@ def overlap(a: bytes | str, b: bytes | str) -> bool:
 cdef class Filters:
     """An immutable list of well-formed filters, packed into one buffer.
 
-    Always true: every item is a valid filter; `is_all` when the list is empty or holds `>`.
+    With `exact` they are the names of subjects: each means that subject alone, also where it has a wildcard for a token.
+
+    Always true: every item is a valid filter or name; `is_all` when the list is empty or holds `>`.
     """
 
-    def __cinit__(self, filters=()):
+    def __cinit__(self, filters=(), bint exact=False):
         if isinstance(filters, (str, bytes)):
             raise TypeError("Filters takes a list of filters, not a single one")
         cdef list texts = [as_bytes(given) for given in filters]
@@ -220,7 +239,7 @@ cdef class Filters:
         cdef bytes text
         cdef uint8_t* at
         for index, text in enumerate(texts):
-            reason = filter_fault(<const uint8_t*>text, len(text))
+            reason = fault(<const uint8_t*>text, len(text), WILDCARDS_PLAIN if exact else WILDCARDS_MEANT)
             if reason != FAULT_NONE:
                 shown = text if len(text) <= 100 else text[:100] + b"..."
                 raise ValueError(f"filter {index}, {shown!r}: {FAULTS[reason]}")
@@ -234,7 +253,7 @@ cdef class Filters:
         self.is_all = not texts
         for index, text in enumerate(texts):
             memcpy(at, <const uint8_t*>text, len(text))
-            prefix = literal_prefix(at, len(text))
+            prefix = -1 if exact else literal_prefix(at, len(text))
             self.items[index].pattern = at
             self.items[index].size = <uint32_t>len(text)
             self.items[index].prefix_size = <uint32_t>(len(text) if prefix < 0 else prefix)
@@ -286,6 +305,11 @@ cdef class Filters:
     def __repr__(self):
         cdef int index
         return f"Filters({[self.items[index].pattern[: self.items[index].size] for index in range(self.count)]!r})"
+
+
+cdef Filters as_filters(object filters):
+    """Filters as they are, or made of a list of them."""
+    return <Filters>filters if isinstance(filters, Filters) else Filters(filters)
 
 
 def first_overlap(Filters filters not None):

@@ -50,6 +50,7 @@ cdef struct TreeCursor:
 cdef class SubjectTree:
     cdef readonly uint32_t count           # live names
     cdef readonly uint32_t number_stop     # numbers are below this
+    cdef readonly bint has_wild            # some name that is or was here cannot be published to: it has a wildcard token
     cdef uint8_t* arena
     cdef uint64_t arena_used
     cdef uint64_t arena_max

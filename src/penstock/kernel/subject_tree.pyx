@@ -13,7 +13,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 
 from penstock.kernel.subject cimport (
-    FILTER_LITERAL, FILTER_PREFIX, SUBJECT_SIZE_MAX, Filter, Filters, as_bytes, subject_matches,
+    FILTER_LITERAL, FILTER_PREFIX, SUBJECT_SIZE_MAX, Filter, Filters, as_bytes, subject_is_valid, subject_matches,
 )
 
 cdef extern from *:
@@ -448,6 +448,8 @@ cdef class SubjectTree:
         key = key_of(entry + ENTRY_HEAD, size)
         self.order_insert(number, &key)
         self.count += 1
+        if not self.has_wild:
+            self.has_wild = not subject_is_valid(name, size)
 
     cdef void drop(self, uint32_t number) noexcept nogil:
         """Forget the name of `number`; a free number stays as it is."""

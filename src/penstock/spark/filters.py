@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from penstock.kernel.subject import Filters, is_valid_filter, is_valid_subject
+from penstock.kernel.subject import Filters, is_valid_filter, is_valid_name, is_valid_subject
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
@@ -103,6 +103,8 @@ class Pushed:
         if column == "stream":
             self.streams = frozenset(names) if self.streams is None else self.streams & frozenset(names)
             return True
+        if any(is_valid_name(name) and not is_valid_subject(name) for name in names):
+            return False  # `a.*` as a name: our filter of that text takes more, and Spark chooses
         # No message has a subject that is not valid.
         found = frozenset(name for name in names if is_valid_subject(name))
         self.literals = found if self.literals is None else self.literals & found

@@ -30,7 +30,7 @@ from penstock.kernel.marks import Marks
 from penstock.kernel.message import Message
 from penstock.kernel.reader import Query, Reader
 from penstock.kernel.seq_set import SeqSet
-from penstock.kernel.subject import covers
+from penstock.kernel.subject import Filters, covers
 from penstock.kernel.timing_wheel import TimingWheel
 from penstock.store.limits import Limits
 from penstock.store.replacement import Replaced, replace_expired
@@ -474,7 +474,7 @@ class Store:
             for name, total in self.query.totals(EVERYTHING).items():
                 if total > self.limits.max_msgs_per_subject:
                     self.core.delete_matching(
-                        [name], 1, 2**63 - 1, self.limits.max_msgs_per_subject, 2**63 - 1,
+                        Filters([name], exact=True), 1, 2**63 - 1, self.limits.max_msgs_per_subject, 2**63 - 1,
                         REASONS.index("max_msgs_per_subject"), now,
                     )  # fmt: skip
         self.expire(now)

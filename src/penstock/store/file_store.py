@@ -27,6 +27,7 @@ from penstock.kernel.log import Committer, Log
 from penstock.kernel.marks import Marks
 from penstock.kernel.reader import Query
 from penstock.kernel.seq_set import SeqSet
+from penstock.kernel.subject import Filters
 from penstock.kernel.xxh64 import xxh64_of
 from penstock.store.adoption import Adoption
 from penstock.store.base import COMPACT, LOST, NEVER, SKIPPED, USER, Store, forget_block_memory
@@ -533,7 +534,8 @@ class FileStore(Store):
         now, limit = self.clock.now_ns(), self.limits.max_msgs_per_subject
         if limit > 0:  # first: message by message it comes before the others too
             for subject in subjects:
-                self.core.delete_matching([subject], 1, 2**63 - 1, limit, 2**63 - 1, MAX_MSGS_PER_SUBJECT, now)
+                alone = Filters([subject], exact=True)
+                self.core.delete_matching(alone, 1, 2**63 - 1, limit, 2**63 - 1, MAX_MSGS_PER_SUBJECT, now)
         self.core.append(Batch(), 0, 0, now)
         self.expire(now)
         self.commit()

@@ -114,6 +114,7 @@ def _append(store: Store, gone: list[Message], now: int) -> tuple[list[Replaced]
         % format_duration(ttl_ns).encode()
     )
     batch = Batch.of([(_raw(message.subject), b"", headers) for message in gone])
+    batch.takes_names = True
     for at in range(batch.count):
         batch.mark(at, True, False, True)
     store.core.append(batch, 0, batch.count, now)

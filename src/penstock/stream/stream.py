@@ -28,7 +28,7 @@ from penstock.headers import find
 from penstock.kernel.batch import Batch
 from penstock.kernel.constants import REASONS
 from penstock.kernel.dedupe import DedupeWindow
-from penstock.kernel.subject import Filters, is_valid_subject
+from penstock.kernel.subject import Filters, is_valid_filter, is_valid_name, is_valid_subject
 from penstock.kernel.xxh64 import hash_id
 from penstock.store.base import NEVER, Store
 from penstock.store.file_store import FileStore
@@ -51,6 +51,11 @@ REFUSALS: dict[int, type[ApiError]] = {
     7: MaxMsgsPerSubjectExceeded,
     9: RecordTooLarge,
 }
+
+
+def _meant(subject: bytes) -> Filters | list[bytes]:
+    """A subject where the reference takes it for a filter: one with a wildcard for a token means all that matches."""
+    return [subject] if is_valid_filter(subject) else Filters([subject], exact=True)
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False):
@@ -191,7 +196,7 @@ class StreamRules:
         return self._last_id
 
     def last_seq_of(self, subject_filter: bytes) -> int:
-        return self.store.query.last_seq([subject_filter])
+        return self.store.query.last_seq(_meant(subject_filter))
 
     def find_duplicate(self, msg_id: bytes) -> int | None:
         return self.dedupe.lookup(hash_id(msg_id), self.store.clock.now_ns())
@@ -244,17 +249,19 @@ class StreamRules:
         apply = self._transform.apply if self._transform is not None else None
         for at in range(batch.count):
             subject = batch.subject(at)
-            if not is_valid_subject(subject) or not self._accepts.match(subject):
+            is_valid = is_valid_name if batch.takes_names else is_valid_subject
+            if not is_valid(subject) or not self._accepts.match(subject):
                 batch.refuse(at)
-                refused.append((at, self._not_taken(subject)))
+                refused.append((at, self._not_taken(batch, at)))
             elif apply is not None:
                 made = apply(subject)
                 if made is not None:
                     batch.set_subject(at, made)
 
-    def _not_taken(self, subject: bytes) -> ApiError:
+    def _not_taken(self, batch: Batch, at: int) -> ApiError:
+        subject = batch.subject(at)
         text = subject.decode("utf-8", "backslashreplace")
-        if not is_valid_subject(subject):
+        if not (is_valid_name if batch.takes_names else is_valid_subject)(subject):
             return BadSubject(text)
         return SubjectNotInStream(text, self.config.name, self.config.subjects or ())
 
@@ -268,7 +275,7 @@ class StreamRules:
     ) -> None:
         """One that is published again, with the sequence that its subject had before it."""
         subject = batch.subject(at)
-        previous = self.store.query.last_seq([subject]) if republisher.wants(subject) else 0
+        previous = self.last_seq_of(subject) if republisher.wants(subject) else 0
         if batch.asks_rules(at):
             self._take_one(batch, at, refused, duplicates)
         else:
@@ -362,12 +369,12 @@ class StreamRules:
     def _roll_up(self, verdict: Verdict, subject: bytes, seq: int, time: int) -> None:
         """Delete what is older than the message at `seq`, as far as it says so."""
         if verdict.rollup == "sub":
-            self.store.core.delete_matching([subject], 1, seq, 0, 2**63 - 1, ROLLUP, time)
+            self.store.core.delete_matching(_meant(subject), 1, seq, 0, 2**63 - 1, ROLLUP, time)
         elif verdict.rollup == "all":
             self.store.raise_floor(seq, ROLLUP, time)
 
     def _refusals(self, batch: Batch, start: int, stop: int) -> list[tuple[int, ApiError]]:
         return [
-            (at, self._not_taken(batch.subject(at)) if status in (BAD_SUBJECT, NO_MATCH) else REFUSALS[status]())
+            (at, self._not_taken(batch, at) if status in (BAD_SUBJECT, NO_MATCH) else REFUSALS[status]())
             for at, status in batch.refused(start, stop)
         ]

@@ -2,7 +2,8 @@
 
 A subject is one or more tokens separated by dots. A token is not empty and holds no byte up to 0x20 and no 0x7f. A
 filter may also have `*` as a token, which stands for any one token, and `>` as its last token, which stands for one or
-more. In a longer token both characters are ordinary: `a*` is a literal.
+more. In a longer token both characters are ordinary: `a*` is a literal. A server stores what clients publish, and those
+may publish to `a.*`: as the name of a stored subject both are ordinary tokens, that a filter matches like others.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ def _as_bytes(text: bytes | str) -> bytes:
     raise TypeError(f"a subject is str or bytes, not {type(text).__name__}")
 
 
-def _explain(text: bytes, has_wildcards: bool) -> str | None:
+def _explain(text: bytes, has_wildcards: bool | None) -> str | None:
+    """None: a token that is a wildcard is a token like others."""
     if not text:
         return "it is empty"
     if len(text) > SUBJECT_SIZE_MAX:
@@ -31,7 +33,7 @@ def _explain(text: bytes, has_wildcards: bool) -> str | None:
             return "it has a blank or a control character"
         if not token:
             return "it has an empty token"
-        if token in (b"*", b">"):
+        if has_wildcards is not None and token in (b"*", b">"):
             if not has_wildcards:
                 return "it has a wildcard token"
             if token == b">" and index < len(tokens) - 1:
@@ -61,6 +63,14 @@ def is_valid_filter(filter: bytes | str) -> bool:
     """Whether `filter` is well formed; text that has no UTF-8 form is not."""
     try:
         return explain_filter(filter) is None
+    except UnicodeEncodeError:
+        return False
+
+
+def is_valid_name(name: bytes | str) -> bool:
+    """Whether a stored subject may have this name."""
+    try:
+        return _explain(_as_bytes(name), has_wildcards=None) is None
     except UnicodeEncodeError:
         return False
 
@@ -112,21 +122,24 @@ def overlap(a: bytes | str, b: bytes | str) -> bool:
 class Filters:
     """An immutable list of well-formed filters; empty, or with `>` in it, it means everything."""
 
-    def __init__(self, filters: Iterable[bytes | str] = ()) -> None:
+    def __init__(self, filters: Iterable[bytes | str] = (), exact: bool = False) -> None:
         if isinstance(filters, (str, bytes)):
             raise TypeError("Filters takes a list of filters, not a single one")
         self._filters = [_as_bytes(text) for text in filters]
         for index, text in enumerate(self._filters):
-            reason = explain_filter(text)
+            reason = _explain(text, None if exact else True)
             if reason is not None:
                 shown = text if len(text) <= 100 else text[:100] + b"..."
                 raise ValueError(f"filter {index}, {shown!r}: {reason}")
         self.count = len(self._filters)
-        self.is_all = not self._filters or b">" in self._filters
-        self.is_literal = self.count == 1 and is_literal_filter(self._filters[0])
+        self.is_exact = exact
+        self.is_all = not self._filters or (b">" in self._filters and not exact)
+        self.is_literal = self.count == 1 and (exact or is_literal_filter(self._filters[0]))
 
     def match(self, subject: bytes | str) -> bool:
         """Whether any of the filters matches `subject`."""
+        if self.is_exact and self._filters:
+            return _as_bytes(subject) in self._filters
         return self.is_all or any(matches(subject, text) for text in self._filters)
 
     def __len__(self) -> int:
