@@ -360,7 +360,8 @@ class Intake:
         """Write down what has changed of consumers, and have it made durable. The caller has the stream's lock."""
         consumers = self.stream.consumers
         position = consumers.flush()
-        consumers.sync(position)
+        if not consumers.is_durable(position):
+            consumers.sync(position)
         return position
 
     async def consumers_durable(self, position: int) -> None:

@@ -20,6 +20,7 @@ from penstock.wire.info import VERSION
 
 if TYPE_CHECKING:
     from penstock.broker.intake import Intake
+    from penstock.consumer.consumer import Consumer
     from penstock.server.server import Server
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -150,9 +151,11 @@ async def _add_consumers(families: Families, server: Server) -> None:
     rows: list[tuple[Labels, tuple[int, ...]]] = []
     for name, account in list(jetstream.accounts.items()):
         for intake in list(account.streams.values()):
-            if len(intake.stream.consumers):
+            everyone = [one for one in intake.stream.consumers if not one.config.direct]
+            for start in range(0, len(everyone), STREAM_SLICE):
+                some = everyone[start : start + STREAM_SLICE]
+                found = await locked(intake, lambda: _consumer_rows(intake, some))  # noqa: B023
                 labels = {"account": name, "stream": intake.name}
-                found = await locked(intake, lambda: _consumer_rows(intake))  # noqa: B023
                 rows += [(labels | {"consumer": consumer}, values) for consumer, values in found]
                 await breathe()
     for column, (name, about) in enumerate(
@@ -169,12 +172,12 @@ async def _add_consumers(families: Families, server: Server) -> None:
         families.add(f"penstock_consumer_{name}", "gauge", about, [(labels, values[column]) for labels, values in rows])
 
 
-def _consumer_rows(intake: Intake) -> list[tuple[str, tuple[int, ...]]]:
-    """The figures of each consumer. Under the stream's lock."""
+def _consumer_rows(intake: Intake, consumers: list[Consumer]) -> list[tuple[str, tuple[int, ...]]]:
+    """The figures of some consumers. Under the stream's lock."""
     now_ns = intake.stream.store.clock.now_ns()
     rows: list[tuple[str, tuple[int, ...]]] = []
-    for consumer in intake.stream.consumers:
-        if consumer.config.direct:
+    for consumer in consumers:
+        if consumer.is_deleted:
             continue
         engine, table = consumer.engine, consumer.table
         delivery = intake.deliveries.get(consumer.name)

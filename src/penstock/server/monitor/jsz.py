@@ -26,6 +26,7 @@ from penstock.wire import go_json
 
 if TYPE_CHECKING:
     from penstock.broker.intake import Intake
+    from penstock.consumer.consumer import Consumer
     from penstock.server.monitor.query import Query
     from penstock.server.server import Server
 
@@ -192,6 +193,8 @@ async def _account_detail(server: Server, name: str, with_streams: bool, options
     if with_streams:
         for at, intake in enumerate(list(account.streams.values()), 1):
             page = await locked(intake, lambda: _stream_detail(server, intake, options))  # noqa: B023
+            if options.consumer:
+                await _add_consumers(page, intake, options)
             detail.stream_detail.append(msgspec.Raw(go_json.encode(page)))
             if at % STREAM_SLICE == 0:
                 await breathe()
@@ -201,17 +204,28 @@ async def _account_detail(server: Server, name: str, with_streams: bool, options
 def _stream_detail(server: Server, intake: Intake, options: JszOptions) -> StreamDetail:
     """What the stream holds, appended and not yet synced included: nothing is waited for. Under the stream's lock."""
     fields = info_fields(intake, leader=server.name, has_versions=False)
-    page = StreamDetail(
+    return StreamDetail(
         name=intake.name,
         created=fields["created"],
         cluster=fields["cluster"],
         config=fields["config"] if options.config else {},
         state=fields["state"],
     )
-    for consumer in intake.stream.consumers if options.consumer else ():
-        told = consumer_info.info_fields(intake, consumer, has_config=options.config, has_versions=False)
-        if not consumer.config.direct:
-            page.consumer_detail.append(told)
-        elif options.direct_consumer:
-            page.direct_consumer_detail.append(told)
-    return page
+
+
+async def _add_consumers(page: StreamDetail, intake: Intake, options: JszOptions) -> None:
+    """What its consumers are at, a slice at a time."""
+    everyone = list(intake.stream.consumers)
+
+    def describe(some: list[Consumer]) -> None:
+        for consumer in some:
+            told = consumer_info.info_fields(intake, consumer, has_config=options.config, has_versions=False)
+            if not consumer.config.direct:
+                page.consumer_detail.append(told)
+            elif options.direct_consumer:
+                page.direct_consumer_detail.append(told)
+
+    for start in range(0, len(everyone), STREAM_SLICE):
+        some = [one for one in everyone[start : start + STREAM_SLICE] if not one.is_deleted]
+        await locked(intake, lambda: describe(some))  # noqa: B023
+        await breathe()
