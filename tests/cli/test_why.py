@@ -124,3 +124,32 @@ def test_beside_a_writer_it_says_who_knows_more(run: Run, store: Path) -> None:
     with writer(store):
         done = run("why", store, "ORDERS", "paused")
     assert done.code == 0 and "$SYS.REQ.PENSTOCK.WHY" in done.text
+
+
+def test_what_consumers_and_time_took_is_told_apart(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "other"
+    with penstock.open(path) as db:
+        work = db.stream("WORK", subjects=["w"], retention="workqueue")
+        seen = db.stream("SEEN", subjects=["i.*"], retention="interest")
+        for stream in (work, seen):
+            config = make_config("c", ack_policy="explicit", filter_subject="w" if stream is work else "i.a")
+            stream.consumers.create(admit(config, stream.config, stream.consumers.configs))
+        seen.publish_many([("i.a", b"1"), ("i.b", b"nobody wants it"), ("i.a", b"3")])
+        work.publish_many([("w", b"1"), ("w", b"2")])
+        for stream in (work, seen):
+            engine = stream.consumers.by_name["c"].engine
+            (taken,) = engine.take(NOW, 1)
+            engine.ack(1, taken.consumer_seq, NOW)
+            stream.consumers.touch_all()
+            stream.consumers.flush()
+        kept = db.stream("KEPT", subjects=["k"], max_msgs_per_subject=1, allow_rollup_hdrs=True)
+        kept.publish_many([("k", b"1"), ("k", b"2")])
+        kept.publish("k", b"3", {"Nats-Rollup": "all"})
+
+    def code(stream: str, seq: int) -> str:
+        found: str = run("why", path, stream, seq, "--json").json["code"]
+        return found
+
+    assert [code("WORK", 1), code("WORK", 2)] == ["acknowledged", "stored"]
+    assert [code("SEEN", seq) for seq in (1, 2, 3)] == ["no_interest", "skipped", "stored"]
+    assert [code("KEPT", seq) for seq in (1, 2, 3)] == ["max_msgs_per_subject", "max_msgs_per_subject", "stored"]

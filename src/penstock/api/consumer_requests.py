@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.api.call import Answer, Call, Endpoint, Fields, Unanswered
 from penstock.api.consumer_info import info_fields, pause_remaining
-from penstock.api.consumers import IDENTITY, find_consumer, identity_header
+from penstock.api.consumers import IDENTITY, find_consumer, identity_header, written
 from penstock.api.locked import changed
 from penstock.consumer.moment import ZERO_NS, Moment, format_moment
 from penstock.consumer.requests import check_unpin, decode_pause, decode_reset, decode_unpin, reset_seq, with_pause
@@ -37,7 +37,7 @@ async def _pause(intake: Intake, name: str, until: Moment | None) -> Fields:
         fields: Fields = {"paused": False, "pause_until": format_moment(until or _NEVER)}
         if (remaining := pause_remaining(new, intake.stream.store.clock.now_ns())) > 0:
             fields |= {"paused": True, "pause_remaining": remaining}
-        return fields, intake.flush_consumers()
+        return fields, written(intake, consumer)
 
     fields, position = await changed(intake, change)
     await intake.consumers_durable(position)
@@ -82,7 +82,7 @@ async def _reset(call: Call, intake: Intake, wanted: int) -> Fields:
         stream.consumers.reset(consumer, seq)
         if consumer.name in intake.deliveries:
             intake.deliveries[consumer.name].reset()
-        return {**info_fields(intake, consumer), "reset_seq": seq}, intake.flush_consumers()
+        return {**info_fields(intake, consumer), "reset_seq": seq}, written(intake, consumer)
 
     fields, position = await changed(intake, change)
     await intake.consumers_durable(position)

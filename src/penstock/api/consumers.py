@@ -80,13 +80,18 @@ async def _create(call: Call, intake: Intake, config: ConsumerConfig, request: C
         fields = info_fields(intake, consumer)
         if old is not None and old.deliver_subject != new.deliver_subject:
             fields.pop("push_bound", None)  # the reference has not looked yet who hears the new one
-        return consumer, fields, intake.flush_consumers()
+        return consumer, fields, written(intake, consumer)
 
     consumer, fields, position = await changed(intake, make)
     await intake.consumers_durable(position)
     if pause_remaining(consumer.config, intake.stream.store.clock.now_ns()):
         intake.news.paused(consumer)
     return fields
+
+
+def written(intake: Intake, consumer: Consumer) -> int:
+    """The position of the log after a change of `consumer`; 0, which is reached already, where it is kept in memory."""
+    return intake.flush_consumers() if consumer.number else 0
 
 
 def _is_bound(intake: Intake, name: str) -> bool:
@@ -104,8 +109,7 @@ def delete(call: Call) -> Answer:
 async def _delete(intake: Intake, name: str) -> Fields:
     def remove() -> int:
         find_consumer(intake, name)
-        intake.stream.consumers.delete(name)
-        return intake.flush_consumers()
+        return written(intake, intake.stream.consumers.delete(name))
 
     await intake.consumers_durable(await changed(intake, remove))
     return {"success": True}

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.wire.level import asks_too_much
 from penstock.api.messages import GET, SEQ_STOP, find_seq
 from penstock.errors import InvalidJson, StoreError
 from penstock.kernel.direct import DirectSender
@@ -21,6 +20,7 @@ from penstock.kernel.reader import Reader
 from penstock.kernel.subject import is_valid_filter
 from penstock.wire.go_decode import decode_one
 from penstock.wire.go_json import parse_time
+from penstock.wire.level import asks_too_much
 
 if TYPE_CHECKING:
     from penstock.broker.account import Account, Request

@@ -14,7 +14,6 @@ from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
 from penstock.api.call import Answer, Call, Endpoint, Fields, Unanswered
-from penstock.wire.level import asks_too_much
 from penstock.errors import (
     ApiError,
     ApiLevelRequired,
@@ -25,6 +24,7 @@ from penstock.errors import (
     StreamNotFound,
 )
 from penstock.wire.go_json import encode
+from penstock.wire.level import asks_too_much
 
 if TYPE_CHECKING:
     from penstock.api.advisories import Advisories

@@ -204,7 +204,7 @@ _GONE = {
     "interest": ("no_interest", "every consumer that was interested has it, or none was"),
     "lost": ("lost", "it was lost: the disk no longer has it (`penstock verify` says more)"),
     "compact": ("deleted", "it is gone; the record that said why is gone as well"),
-    "skipped": ("skipped", "the sequence was skipped: no message was ever stored under it"),
+    "skipped": ("skipped", "no message was ever stored under it: an interest stream passes by what nobody wants"),
 }
 
 
