@@ -5,7 +5,7 @@ With acks the clock stops when the server's own ack floor is at the last message
 
 from __future__ import annotations
 
-from bench.consumers import FETCH, WINDOW, make_durable, read_ordered
+from bench.consumers import FETCH, WINDOW, drive_counted, make_durable, read_ordered
 from bench.harness import Bench
 from bench.load import drive
 from bench.server import DISK, NATS, Answer, Running, ack_meanings, take_turns
@@ -18,14 +18,16 @@ def run(bench: Bench) -> str:
         server.make_stream()
         drive("publish", server.port, count=stored, **WINDOW)
         make_durable(server, "bare000", ack_policy="none")
-        bare = drive("fetch", server.port, consumer="bare", count=stored, **FETCH)
+        bare = drive_counted("fetch", server, consumer="bare", count=stored, **FETCH)
         make_durable(server, "acked000")
-        acked = bench.size(300_000 if server.side is NATS else 1_000_000, 5_000)
-        acked_answer = drive("fetch", server.port, consumer="acked", count=acked, acks=1, **FETCH)
+        count = bench.size(300_000 if server.side is NATS else 1_000_000, 5_000)
+        acked = drive_counted("fetch", server, consumer="acked", count=count, acks=1, **FETCH)
         pushed = read_ordered(server, "S")
         assert pushed["messages"] == stored, f"{server.side.name} pushed {pushed['messages']} of {stored}"
-        busy = max(each["cpu_seconds"] / each["seconds"] for each in (bare, acked_answer, pushed))
-        return {"bare": bare["rate"], "acked": acked_answer["rate"], "pushed": pushed["rate"], "busy": busy}
+        answer = {"busy": max(each["cpu_seconds"] / each["seconds"] for each in (bare, acked, pushed))}
+        for name, each in (("bare", bare), ("acked", acked), ("pushed", pushed)):
+            answer |= {name: each["rate"], f"{name}_us": each["cpu_us"]}
+        return answer
 
     sides = (NATS, DISK)
     taken = take_turns(bench, sides, measure)
@@ -36,6 +38,7 @@ def run(bench: Bench) -> str:
     ):
         bench.add(f"{what}: of nats-server's", taken.ratio(DISK, NATS, field), "x", at_least=target)
         taken.show(bench, sides, "msg/s", field=field)
+        taken.show(bench, sides, "µs", field=f"{field}_us", note=", CPU for a message")
     busy = max(share for side in sides for share in taken.each(side, "busy"))
     bench.add("  the generator's own share of a core, at most", busy, "x")
     return f"a cold cache; filters; several clients of one consumer. {ack_meanings(*sides)}"

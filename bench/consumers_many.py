@@ -6,7 +6,7 @@ the clock stops when all 100 ack floors are at their last message. Ten connectio
 
 from __future__ import annotations
 
-from bench.consumers import FETCH, WINDOW, make_durable
+from bench.consumers import FETCH, WINDOW, drive_counted, make_durable
 from bench.harness import Bench
 from bench.load import drive
 from bench.server import DISK, NATS, Answer, Running, ack_meanings, take_turns
@@ -24,13 +24,14 @@ def run(bench: Bench) -> str:
         drive("publish", server.port, count=stored, **keys, **WINDOW)
         for n in range(CONSUMERS):
             make_durable(server, f"C{n:03}", filter_subject=f"bench.k{n:06}")
-        from_store = drive("fetch", server.port, count=stored, **wanted)
+        from_store = drive_counted("fetch", server, count=stored, **wanted)
         for n in range(CONSUMERS):
             server.request(f"$JS.API.CONSUMER.DELETE.S.C{n:03}")
             make_durable(server, f"C{n:03}", filter_subject=f"bench.k{n:06}", deliver_policy="new")
         published = bench.size(50_000 if server.side is NATS else 300_000, 2_000)
-        live = drive("work", server.port, count=published, **wanted, **keys, **WINDOW)
-        return {"stored": from_store["rate"], "live": live["rate"]}
+        live = drive_counted("work", server, count=published, **wanted, **keys, **WINDOW)
+        cpu = {"stored_us": from_store["cpu_us"], "live_us": live["cpu_us"]}
+        return {"stored": from_store["rate"], "live": live["rate"], **cpu}
 
     sides = (NATS, DISK)
     taken = take_turns(bench, sides, measure)
@@ -38,4 +39,5 @@ def run(bench: Bench) -> str:
         name = f"{CONSUMERS} durable consumers with a filter each, {what}: of nats-server's"
         bench.add(name, taken.ratio(DISK, NATS, field), "x", at_least=3)
         taken.show(bench, sides, "msg/s", field=field)
+        taken.show(bench, sides, "µs", field=f"{field}_us", note=", CPU for a message")
     return f"filters that overlap; more connections. {ack_meanings(*sides)}"

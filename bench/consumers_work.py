@@ -7,7 +7,7 @@ of the same server, with as many in flight.
 
 from __future__ import annotations
 
-from bench.consumers import FETCH, WINDOW, bytes_written, make_durable
+from bench.consumers import FETCH, WINDOW, bytes_written, drive_counted, make_durable
 from bench.harness import Bench
 from bench.load import drive
 from bench.server import DISK, NATS, OS, Answer, Running, ack_meanings, take_turns
@@ -26,7 +26,7 @@ def run(bench: Bench) -> str:
         drive("publish", server.port, subject="alone.x", count=count, **WINDOW)
         alone = bytes_written(server)
         wanted = {"consumer": "worker", "acks": 1, "queue": 1, "backlog": BACKLOG, "count": count, **FETCH, **WINDOW}
-        answer = drive("work", server.port, **wanted)
+        answer = drive_counted("work", server, **wanted)
         after = bytes_written(server)
         for name in after:
             answer[f"{name}_alone"] = (alone[name] - before[name]) / count
@@ -42,6 +42,7 @@ def run(bench: Bench) -> str:
         written = taken.of(side, "write_bytes_ratio")
         bench.add(f"  bytes written{note}, of what the publishes alone write", written, "x", at_most=1.15)
     taken.show(bench, sides, "msg/s")
+    taken.show(bench, sides, "µs", field="cpu_us", note=", CPU for a message")
     taken.show(bench, sides, "bytes", field="write_bytes", note=", written to files for a message")
     taken.show(bench, sides, "bytes", field="write_bytes_alone", note=", of the publish alone")
     taken.show(bench, sides, "bytes", field="wchar", note=", by write calls (some write sockets so)")
