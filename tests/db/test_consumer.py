@@ -128,7 +128,7 @@ def test_ack_policy_all_takes_those_before_with_it(orders: penstock.Stream) -> N
 # What is not acknowledged.
 
 
-def test_what_is_not_acknowledged_comes_again(root: Path, clock: FakeClock) -> None:
+def test_what_is_not_acknowledged_comes_again(root: Path, clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
     with penstock.open(root, durability="os", clock=clock) as db:
         stream = db.stream("S")
         stream.publish_many([("S", b"1"), ("S", b"2"), ("S", b"3")])
@@ -143,7 +143,8 @@ def test_what_is_not_acknowledged_comes_again(root: Path, clock: FakeClock) -> N
         clock.advance(60 * S)
         assert [(msg.seq, msg.deliveries) for msg in consumer.fetch(10, timeout=0)] == [(1, 2)]
         clock.advance(60 * S)
-        assert consumer.fetch(10, timeout=0) == [] and consumer.info().num_ack_pending == 0  # given up
+        assert consumer.fetch(10, timeout=0) == [] and consumer.info().num_ack_pending == 0
+        assert "consumer c of stream S: message 1 was delivered 2 times, and is given up" in caplog.text
 
 
 def test_nak_brings_it_at_once_or_later(root: Path, clock: FakeClock) -> None:

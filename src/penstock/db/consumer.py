@@ -58,6 +58,7 @@ class Consumer:
         self._inner = inner
         self._is_closed = False
         inner.keepers += 1
+        inner.engine.tells = True
         self._finalizer = weakref.finalize(self, _let_go, stream, inner, is_owner)
         self._finalizer.atexit = False  # closing the database forgets the consumers that go with a handle
 
@@ -148,9 +149,17 @@ class Consumer:
                 self._inner.last_active_ns = now
                 self._stream.consumers.touch(self._inner)
                 self._stream.consumers.flush()
+                self._tell_of_given_up()
                 found += taken
                 if len(taken) < SLICE or len(found) >= batch:
                     return Taken(found, None if found else self._wait_s(now))
+
+    def _tell_of_given_up(self) -> None:
+        """What was delivered as often as may be goes to the log; a server tells of it in an advisory."""
+        if not self._stream.consumers.on_change:
+            self._inner.engine.take_dropped()
+            for seq, deliveries in self._inner.engine.take_given_up():
+                log.warning("%s: message %d was delivered %d times, and is given up", self._what, seq, deliveries)
 
     def _wait_s(self, now: int) -> float | None:
         """Until when nothing will come by itself: a deadline, the end of a pause, a message's age."""
