@@ -36,6 +36,53 @@ export function stored(message) {
   return { seq, subject, data: message.string(), headers: headersOf(message), time: typeof message.time };
 }
 
+// A consumer's message as it came: what its ack subject tells, but for the time.
+export function delivered(message) {
+  if (message === null) return null;
+  const { timestampNanos: _, consumer, ...info } = message.info;
+  const name = consumer.length < 8 ? consumer : "RANDOM";
+  return { subject: message.subject, data: message.string(), headers: headersOf(message), ...info, consumer: name };
+}
+
+// What CONSUMER.INFO tells, without names and subjects that are random, and what is left of a pause.
+export function described(info) {
+  const config = { ...info.config };
+  const found = { ...info, config };
+  if (info.name.length > 7) {
+    found.name = "RANDOM";
+    if (config.name) config.name = "RANDOM";
+  }
+  if (config.deliver_subject?.startsWith("_INBOX.")) config.deliver_subject = "INBOX";
+  if (info.pause_remaining) found.pause_remaining = "NANOS";
+  return found;
+}
+
+// Its counters; requests that wait are left out, for they end by the clock.
+export function counters(info) {
+  const { num_ack_pending, num_redelivered, num_pending } = info;
+  const pair = ({ consumer_seq, stream_seq }) => [consumer_seq, stream_seq];
+  return {
+    delivered: pair(info.delivered), floor: pair(info.ack_floor), num_ack_pending, num_redelivered, num_pending,
+  };
+}
+
+// A stream with so many messages over three subjects.
+export async function fill(jsm, js, name, count, more = {}) {
+  await jsm.streams.add({ name, subjects: [`${name.toLowerCase()}.*`], ...more });
+  for (let n = 0; n < count; n++) await js.publish(`${name.toLowerCase()}.${n % 3}`, `${n}`);
+}
+
+// The first `count` that an iterator gives, which is stopped then.
+export async function some(iterator, count) {
+  const found = [];
+  if (count === 0) return found;
+  for await (const each of iterator) {
+    found.push(each);
+    if (found.length === count) break;
+  }
+  return found;
+}
+
 export async function all(iterator) {
   const found = [];
   for await (const each of iterator) found.push(each);
