@@ -46,6 +46,7 @@ cdef class Delivery(PushFeed):
     cdef public bint is_flow_controlled
 
     cdef bint is_hungry(self) noexcept
+    cdef int try_work(self, int64_t now_ns, int64_t* mono_ns, int64_t until_ns) except -1
     cdef int work(self, int64_t now_ns, int64_t* mono_ns, int64_t until_ns) except -1
     cdef int take_items(self, int64_t now_ns, int64_t mono_ns) except -1
     cdef int take_item(self, Item* item, const uint8_t* data, int64_t now_ns, int64_t mono_ns) except -1

@@ -25,6 +25,8 @@ cdef enum:
     SLICE_NS = 1000000                     # of delivery in one turn of the loop
     ITEMS_KEPT = 4096
     BYTES_KEPT = 262144
+    BYTES_MAX = 268435456                  # that wait for the stream's lock
+    AGAIN_NS = 1000000000                  # until a delivery that failed is tried again
 
 cdef int64_t FOREVER = 0x3FFFFFFFFFFFFFFFLL
 cdef bytes PUSH_BASED = b"NATS/1.0 409 Consumer is push based\r\n\r\n"
@@ -68,24 +70,26 @@ cdef class Desk:
         cdef Py_ssize_t n
         until_ns = mono_ns + SLICE_NS
         self.is_touched = True             # whoever is touched meanwhile is served in this round
-        queue, self.touched = self.touched, []
-        while queue:
-            again = []
-            for n in range(len(queue)):
-                delivery = <Delivery>queue[n]
-                delivery.is_touched = False
-                try:
-                    more = delivery.work(now_ns, &mono_ns, until_ns)
-                except Exception:          # noqa: one consumer's trouble is not the others'
-                    log.exception("consumer %r: delivery failed", delivery)
-                    more = 0
-                if more and not delivery.is_touched:
-                    delivery.is_touched = True
-                    again.append(delivery)
-                if mono_ns >= until_ns:
-                    self.touched = queue[n + 1:] + again + self.touched
-                    return True
-            queue, self.touched = again + self.touched, []
+        self.hub.depth += 1                # what is told on the way goes to streams and services after it: messages are in our hands
+        try:
+            queue, self.touched = self.touched, []
+            while queue:
+                again = []
+                for n in range(len(queue)):
+                    delivery = <Delivery>queue[n]
+                    delivery.is_touched = False
+                    more = delivery.try_work(now_ns, &mono_ns, until_ns)
+                    if more and not delivery.is_touched:
+                        delivery.is_touched = True
+                        again.append(delivery)
+                    mono_ns = monotonic_ns()
+                    if mono_ns >= until_ns:
+                        self.touched = queue[n + 1:] + again + self.touched
+                        self.is_touched = bool(self.touched)
+                        return self.is_touched
+                queue, self.touched = again + self.touched, []
+        finally:
+            self.hub.depth -= 1
         self.is_touched = False
         return False
 
@@ -158,6 +162,8 @@ cdef class Delivery(PushFeed):
                 return True                # nobody to be told, and nobody to get something
             headers_size = letter.headers_size
             text_size = letter.payload_size if kind == SAID_PULL else letter.subject_size
+        if self.byte_count > BYTES_MAX:
+            return False                   # the stream's lock was away for long: nobody hears it, as if nobody were here
         if self.item_count == self.item_capacity:
             grown = realloc(self.items, (self.item_capacity * 2 + 16) * sizeof(Item))
             if grown == NULL:
@@ -214,6 +220,16 @@ cdef class Delivery(PushFeed):
             return self.is_active and not (self.window and self.outstanding > self.window)
         return self.first != NULL
 
+    cdef int try_work(self, int64_t now_ns, int64_t* mono_ns, int64_t until_ns) except -1:
+        """Do it; one consumer's trouble is not the others'. It is tried again, if nobody says anything, a second later."""
+        try:
+            return self.work(now_ns, mono_ns, until_ns)
+        except Exception:                  # noqa: a disk that cannot be read, mostly
+            log.exception("consumer %r: delivery failed", self)
+            self.armed_ns = mono_ns[0] + AGAIN_NS
+            self.arm(AGAIN_NS / 1e9)
+            return 0
+
     cdef int work(self, int64_t now_ns, int64_t* mono_ns, int64_t until_ns) except -1:
         """Acks, requests, messages: 1 when there is more to deliver."""
         cdef int more
@@ -250,7 +266,10 @@ cdef class Delivery(PushFeed):
         self.active_ns = mono_ns
         try:
             for n in range(count):
-                self.take_item(&items[n], data, now_ns, mono_ns)
+                try:
+                    self.take_item(&items[n], data, now_ns, mono_ns)
+                except Exception:          # noqa: what others said is not lost with it
+                    log.exception("consumer %r: an ack or a request failed", self)
         finally:
             if self.items == NULL and self.bytes == NULL and item_capacity <= ITEMS_KEPT and byte_capacity <= BYTES_KEPT:
                 self.items = items

@@ -35,6 +35,16 @@ cdef inline uint8_t* _put_number(uint8_t* out, uint64_t number) noexcept nogil:
     return out + 20 - at
 
 
+cdef inline uint32_t _literal_size(const Sub* sub) noexcept nogil:
+    """How much of a subscription's subject stands before its first wildcard."""
+    cdef uint32_t n
+    for n in range(sub.subject_size):
+        if ((sub.subject[n] == c"*" or sub.subject[n] == c">") and (n == 0 or sub.subject[n - 1] == c".")
+                and (n + 1 == sub.subject_size or sub.subject[n + 1] == c".")):
+            return n
+    return sub.subject_size
+
+
 cdef class Mail(Hearer):
     """A consumer's way to clients. Frames go straight into their buffers."""
 
@@ -68,10 +78,13 @@ cdef class Mail(Hearer):
         return 0
 
     cdef bint is_choked(self, const uint8_t* subject, uint32_t size, Hearing* hearing) except -1:
-        """Whether a hearer has enough to read; it tells us when it has not."""
+        """Whether a hearer has enough to read; it tells us when it has not.
+
+        Those whom the message is meant for: who hears it with a wider subject than they do only listens in, and is not waited for.
+        """
         cdef Answer* answer
         cdef Client client
-        cdef uint32_t n, count
+        cdef uint32_t n, count, narrowest = 0
         cdef bint found = False
         if hearing.sub != NULL:
             client = <Client>hearing.sub.target
@@ -83,6 +96,9 @@ cdef class Mail(Hearer):
         count = answer.group_ends[answer.group_count - 1] if answer.group_count else answer.plain_count
         for n in range(count):
             if answer.subs[n].kind == KIND_CLIENT:
+                narrowest = max(narrowest, _literal_size(answer.subs[n]))
+        for n in range(count):
+            if answer.subs[n].kind == KIND_CLIENT and _literal_size(answer.subs[n]) == narrowest:
                 client = <Client>answer.subs[n].target
                 if client.backlog + client.out_size > CHOKED:
                     client.choke(self)

@@ -14,6 +14,8 @@ cdef enum:
     INSTANT_NS = 50000
     PRIORITY_NONE = 0x7fffffff
 
+cdef int64_t CENTURY_NS = 3155760000000000000LL   # whoever waits longer waits as long: clocks of 64 bits do not pass their end
+
 cdef bytes NO_MESSAGES = b"NATS/1.0 404 No Messages\r\n\r\n"
 cdef bytes REQUESTS_PENDING = b"NATS/1.0 408 Requests Pending\r\n\r\n"
 cdef bytes MAX_WAITING = b"NATS/1.0 409 Exceeded MaxWaiting\r\n\r\n"
@@ -23,7 +25,7 @@ cdef inline int64_t _end_ns(int64_t expires, int64_t mono_ns) noexcept nogil:
     """When a request expires; what is shorter than a turn of the loop is over already."""
     if expires == 0:
         return 0
-    return mono_ns + expires if expires > INSTANT_NS else mono_ns - 1
+    return mono_ns + min(expires, CENTURY_NS) if expires > INSTANT_NS else mono_ns - 1
 
 
 cdef bytes _status(bytes line, Request* request):
@@ -52,7 +54,7 @@ cdef class PullQueue(Mail):
         request.left = asked.batch
         request.bytes_left = max(asked.max_bytes, 0)
         request.expires_ns = _end_ns(asked.expires, mono_ns)
-        request.heartbeat_ns = max(asked.heartbeat, 0)
+        request.heartbeat_ns = min(max(asked.heartbeat, 0), CENTURY_NS)
         request.no_wait = asked.no_wait
         request.has_group = asked.is_object
         request.priority = 0 if asked.is_object else PRIORITY_NONE
@@ -65,7 +67,7 @@ cdef class PullQueue(Mail):
         added.left = request.batch
         added.bytes_left = max(request.max_bytes, 0)
         added.expires_ns = _end_ns(request.expires, mono_ns)
-        added.heartbeat_ns = max(request.idle_heartbeat, 0)
+        added.heartbeat_ns = min(max(request.idle_heartbeat, 0), CENTURY_NS)
         added.no_wait = request.no_wait
         added.has_group = has_group
         added.min_pending = request.min_pending
@@ -136,6 +138,10 @@ cdef class PullQueue(Mail):
         """How many pending messages are due, up to `enough`."""
         cdef Py_ssize_t n = 0
         cdef uint64_t count = 0
+        cdef int64_t deadline = 0
+        cdef bint is_held = self.engine.held != 0 and self.engine.table.pending_entry(self.engine.held) != NULL
+        if not is_held and (not self.engine.table.earliest(&deadline) or deadline > now_ns):
+            return 0                       # the usual case: to look at each would take its time
         while count < enough:
             n = self.engine.table.next_pending(n)
             if n >= self.engine.table.used:
