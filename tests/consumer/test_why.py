@@ -73,6 +73,11 @@ def test_nobody_asks_and_nobody_listens() -> None:
     assert reason.code == "not_heard" and "d.c in queue group q" in reason.text
 
 
+def test_a_client_that_does_not_answer_flow_control_holds_its_consumer() -> None:
+    (reason,) = consumer(PUSH, listeners=Listeners(is_push_bound=True, is_stalled=True))
+    assert (reason.code, reason.is_blocking) == ("flow_control", True)
+
+
 def test_a_filter_that_can_match_nothing_is_told_from_one_that_matches_nothing_yet() -> None:
     config = changed(PULL, filter_subject="x.>")
     none: dict[str, Any] = {"num_pending": 0, "matching": 0}

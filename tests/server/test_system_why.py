@@ -115,6 +115,24 @@ def test_a_push_consumer_that_nobody_hears_says_so(tmp_path: Path) -> None:
     run(tmp_path, play)
 
 
+def test_a_client_that_ignores_flow_control_is_named(tmp_path: Path) -> None:
+    async def play(server: Server, asker: Asker) -> None:
+        account = server.accounts["$G"]
+        await make(asker, "F", deliver_subject="out.f", flow_control=True, idle_heartbeat=30 * 10**9, ack_policy="none")
+        got: asyncio.Queue[bytes] = asyncio.Queue()
+        service = account.serve("out.f", lambda request: got.put_nowait(request.payload))
+        for _ in range(5):
+            await asyncio.wait_for(got.get(), 5)
+        assert await asker.codes(stream="S", consumer="F") == ["caught_up"]
+        for _ in range(8):  # 2 MiB may be under way at first
+            await asker.ask(account, "s.large", b"x" * 500_000)
+        codes = await asker.codes(stream="S", consumer="F")
+        assert codes == ["flow_control"]
+        service.close()
+
+    run(tmp_path, play)
+
+
 def test_a_deleted_message_says_who_took_it(tmp_path: Path) -> None:
     async def play(server: Server, asker: Asker) -> None:
         await make(asker, "C", deliver_policy="new")

@@ -30,6 +30,7 @@ class Listeners:
 
     num_waiting: int = 0  # pull requests
     is_push_bound: bool = False  # somebody hears the deliver subject
+    is_stalled: bool = False  # and has not answered a flow control request
     pin_id: str = ""  # the client that alone is served
     pinned_ns: int = 0
 
@@ -120,6 +121,9 @@ def _nobody_asks(facts: ConsumerFacts) -> Iterator[Reason]:
         group = f" in queue group {config.deliver_group}" if config.deliver_group else ""
         text = f"nobody subscribes to its deliver subject {config.deliver_subject}{group}"
         yield Reason("not_heard", f"{text}, exactly as it is written (a wildcard does not count)", True)
+    elif config.is_push and listeners.is_stalled:
+        text = "its client has not answered a flow control request: it is slow, or does not know of them"
+        yield Reason("flow_control", text, True)
     elif not config.is_push and not listeners.num_waiting:
         yield Reason("no_requests", "no pull request waits: its clients do not fetch, or have all they asked for", True)
     elif not config.is_push and listeners.pin_id:

@@ -105,6 +105,11 @@ cdef class PushFeed(PullQueue):
             self.asked_size += size
         return 0
 
+    @property
+    def is_stalled(self):
+        """Whether nothing more is sent until the client answers a flow control request."""
+        return bool(self.window) and self.outstanding > self.window
+
     def ask_flow(self):
         """Send a flow control request."""
         self.asked_size = self.outstanding

@@ -73,7 +73,13 @@ def _listeners(intake: Intake, consumer: Consumer) -> Listeners:
     if delivery is None:
         return Listeners()
     pin_id, since_ns = next(((pin, ns) for _, pin, ns in delivery.groups() if pin), ("", 0))
-    return Listeners(delivery.num_waiting, delivery.is_push_bound, pin_id, since_ns)
+    return Listeners(
+        num_waiting=delivery.num_waiting,
+        is_push_bound=delivery.is_push_bound,
+        is_stalled=delivery.is_stalled,
+        pin_id=pin_id,
+        pinned_ns=since_ns,
+    )
 
 
 async def _message(intake: Intake, seq: int) -> MessageFacts:
