@@ -129,7 +129,8 @@ def fetch_with_nats_py(port: str, count: int) -> dict[str, Any]:
 
     cpu_start = time.process_time()
     took = asyncio.run(fetch())
-    return {"seconds": took, "rate": count / took, "busy": (time.process_time() - cpu_start) / took}
+    cpu = time.process_time() - cpu_start
+    return {"seconds": took, "rate": count / took, "busy": cpu / took, "cpu_us": cpu / count * 1e6}
 
 
 def main() -> None:

@@ -24,4 +24,5 @@ def run(bench: Bench) -> str:
     bench.add("nats-py, fetch and ack, end to end: of nats-server's", taken.ratio(DISK, NATS), "x", at_least=1)
     taken.show(bench, sides, "msg/s")
     taken.show(bench, sides, "x", field="busy", note=", the client's share of a core")
+    taken.show(bench, sides, "µs", field="cpu_us", note=", the client's CPU for a message")
     return f"uvloop; callbacks. {ack_meanings(*sides)}"
