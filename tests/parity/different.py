@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-WILD = "a subject with a wildcard for a token is not stored: no filter could mean it alone"
 ONTO_ITSELF = "an update with `republish: {}` republishes nothing; there it becomes everything onto itself"
 LINE_END = "a line end is no blank: there it passes into the subject that others hear"
+INTO_STREAM = (
+    "what is delivered into a stream is stored under the subject that the stream takes; there under its old one"
+)
 DIFFERENT: dict[str, dict[str, str]] = {
+    "consumer_pull": {
+        "a reply into a stream": INTO_STREAM,
+    },
+    "consumer_push": {
+        "the deliver subject is one of another stream": INTO_STREAM,
+    },
+    "consumer_start": {
+        "last_per_subject, its messages are deleted before it is read": (
+            "the list of last messages goes on past one that was deleted; there a request ends at it"
+        ),
+    },
     "core_protocol": {
         "PUB whose arguments begin with a line end": LINE_END,
         "HPUB whose arguments begin with a line end": LINE_END,
@@ -18,12 +31,6 @@ DIFFERENT: dict[str, dict[str, str]] = {
     },
     "permissions": {
         "subscribe a wildcard": "s.> is let in where s.* is allowed, as there, but hears only what is allowed",
-    },
-    "publish_headers": {
-        "publishing to a subject that is not valid": WILD,
-    },
-    "key_value": {
-        "keys of odd forms": WILD,
     },
     "random_requests": {
         "seed 5": ONTO_ITSELF,

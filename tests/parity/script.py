@@ -124,7 +124,10 @@ class Connection:
         return self._read_until(did, lambda f: f.headers is not None and f.headers.startswith(b"NATS/1.0 "))
 
     def read_until_statuses(self, count: int, did: str = "") -> list[Frame]:
-        """Everything up to the `count`-th message whose header line has a status, heartbeats not counted."""
+        """Everything up to the `count`-th message whose header line has a status, heartbeats not counted.
+
+        Of heartbeats that say the same one is kept: how many fit in is the clock's affair.
+        """
         left = [count]
 
         def is_last(frame: Frame) -> bool:
@@ -132,7 +135,7 @@ class Connection:
                 left[0] -= 1
             return left[0] == 0
 
-        return self._read_until(did or f"read until {count} statuses", is_last)
+        return self._read_until(did or f"read until {count} statuses", is_last, is_by_clock=True)
 
     def read_messages(self, count: int, did: str = "") -> list[Frame]:
         """The next `count` messages; statuses between them, which come by the clock, are left out."""
@@ -253,6 +256,7 @@ class Connection:
         is_end_kept: bool = True,
         is_kept: bool = True,
         is_sorted: bool = False,
+        is_by_clock: bool = False,
     ) -> list[Frame]:
         frames: list[Frame] = []
         got: list[dict[str, Any]] = []
@@ -277,11 +281,17 @@ class Connection:
                 break
         if is_sorted:
             got.sort(key=json.dumps)
+        if is_by_clock:
+            got = [frame for n, frame in enumerate(got) if not (n and frame == got[n - 1] and is_heartbeat(frame))]
         if is_silent:
             self._script.silence(self.name, did, got)
         elif is_kept:
             self._script.note(self.name, did, got)
         return frames
+
+
+def is_heartbeat(told: dict[str, Any]) -> bool:
+    return str(told.get("headers", "")).startswith("NATS/1.0 100 Idle")
 
 
 class Script:

@@ -239,8 +239,8 @@ def inactive(s: Script) -> None:
 def active(s: Script) -> None:
     c = streamed(s)
     listener = listening(s, CONSUMER)
-    consume(c, durable_name="", name="E", inactive_threshold=100 * MS)
-    consume(c, durable_name="", name="F", inactive_threshold=100 * MS)
+    consume(c, durable_name="", name="E", inactive_threshold=600 * MS)
+    consume(c, durable_name="", name="F", inactive_threshold=600 * MS)
     listener.read(2, "created", is_sorted=True)
     c.sub("p", "1")
     fetch(c, 5, consumer="E")

@@ -238,7 +238,7 @@ def unpin_waiting(s: Script) -> None:
 @case(GROUP, "pinned: the pin is lost after a while")
 def timeout(s: Script) -> None:
     listener = listening(s, "$JS.EVENT.ADVISORY.CONSUMER.>")
-    c = grouped(s, "pinned_client", priority_timeout=150 * MS)
+    c = grouped(s, "pinned_client", priority_timeout=500 * MS)
     listener.read(1, "created")
     c.sub("q1", "q1")
     pull(c, {"batch": 1, "group": "g", "expires": LONG}, "q1")

@@ -433,19 +433,6 @@ def into_stream(s: Script) -> None:
     c.api("STREAM.MSG.GET.U", {"seq": 1})
 
 
-@case(GROUP, "an auto-unsubscribing inbox")
-def auto_unsub(s: Script) -> None:
-    c = streamed(s)
-    consume(c)
-    c.sub("q1", "1")
-    c.unsub("1", 2)
-    pull(c, {"batch": 5, "expires": LONG}, "q1")
-    c.read(2)
-    c.sub("p", "2")
-    fetch(c, 2)
-    info(c)
-
-
 @case(GROUP, "messages that come one by one are pending none")
 def one_by_one(s: Script) -> None:
     c = pulling(s, ())

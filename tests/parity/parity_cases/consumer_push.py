@@ -340,10 +340,10 @@ def replay(s: Script) -> None:
     c, listener = streamed(s, ("t.a",)), heard(s)
     consume(c, durable_name="W")
     c.sub("p", "1")
-    c.pub("$JS.API.CONSUMER.MSG.NEXT.T.W", {"batch": 9, "expires": NS // 5}, "p")
+    c.pub("$JS.API.CONSUMER.MSG.NEXT.T.W", {"batch": 9, "expires": 220 * MS}, "p")
     c.read_until_statuses(1, "a pause")
     fill(c, ("t.b",), 2)
-    consume(c, deliver_subject="d", replay_policy="original", idle_heartbeat=100 * MS, ack_policy="none")
+    consume(c, deliver_subject="d", replay_policy="original", idle_heartbeat=150 * MS, ack_policy="none")
     listener.read(3, "one, a heartbeat, the other")
 
 

@@ -67,7 +67,8 @@ def kinds(s: Script) -> None:
     c.api("INFO")
     c.api("CONSUMER.PAUSE.T.C09")
     c.api("CONSUMER.DELETE.T.C00")
-    consume(c, durable_name="C01", is_kept=True)
+    consume(c, durable_name="C01")
+    info(c, "C01")
     c = again(s, "y")
     c.api("CONSUMER.LIST.T")
 

@@ -164,6 +164,7 @@ def last_deleted(s: Script) -> None:
     info(c)
     c.sub("p", "1")
     no_more(c)
+    no_more(c)
     info(c)
 
 

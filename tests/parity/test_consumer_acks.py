@@ -1,0 +1,16 @@
+"""Acknowledgements, and what comes again.
+
+The cases: parity_cases/consumer_acks.py; the real server's answers: recorded/consumer_acks.json.
+"""
+
+from __future__ import annotations
+
+import pytest
+from catalog import Case, assert_as_recorded, params
+
+from harness import Servers
+
+
+@pytest.mark.parametrize("case", params("consumer_acks"))
+def test_our_answers_are_the_real_servers(case: Case, ours: Servers) -> None:
+    assert_as_recorded(case, ours)

@@ -1,0 +1,16 @@
+"""CONSUMER.CREATE in all its forms.
+
+The cases: parity_cases/consumer_create.py; the real server's answers: recorded/consumer_create.json.
+"""
+
+from __future__ import annotations
+
+import pytest
+from catalog import Case, assert_as_recorded, params
+
+from harness import Servers
+
+
+@pytest.mark.parametrize("case", params("consumer_create"))
+def test_our_answers_are_the_real_servers(case: Case, ours: Servers) -> None:
+    assert_as_recorded(case, ours)

@@ -1,0 +1,16 @@
+"""Pull requests and their statuses.
+
+The cases: parity_cases/consumer_pull.py; the real server's answers: recorded/consumer_pull.json.
+"""
+
+from __future__ import annotations
+
+import pytest
+from catalog import Case, assert_as_recorded, params
+
+from harness import Servers
+
+
+@pytest.mark.parametrize("case", params("consumer_pull"))
+def test_our_answers_are_the_real_servers(case: Case, ours: Servers) -> None:
+    assert_as_recorded(case, ours)

@@ -1,0 +1,16 @@
+"""Work queues and interest.
+
+The cases: parity_cases/consumer_retention.py; the real server's answers: recorded/consumer_retention.json.
+"""
+
+from __future__ import annotations
+
+import pytest
+from catalog import Case, assert_as_recorded, params
+
+from harness import Servers
+
+
+@pytest.mark.parametrize("case", params("consumer_retention"))
+def test_our_answers_are_the_real_servers(case: Case, ours: Servers) -> None:
+    assert_as_recorded(case, ours)

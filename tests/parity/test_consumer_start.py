@@ -1,0 +1,16 @@
+"""Where a consumer begins and what it sees.
+
+The cases: parity_cases/consumer_start.py; the real server's answers: recorded/consumer_start.json.
+"""
+
+from __future__ import annotations
+
+import pytest
+from catalog import Case, assert_as_recorded, params
+
+from harness import Servers
+
+
+@pytest.mark.parametrize("case", params("consumer_start"))
+def test_our_answers_are_the_real_servers(case: Case, ours: Servers) -> None:
+    assert_as_recorded(case, ours)
