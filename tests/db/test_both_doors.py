@@ -286,3 +286,62 @@ def test_a_client_reads_an_object_of_the_library_whole(root: Path) -> None:
             await nc.close()
 
     run(work())
+
+
+def test_what_clients_left_the_library_goes_on_with_and_the_other_way_round(root: Path) -> None:
+    """The server stops, the library opens its store, and then a server again."""
+
+    async def left_by_clients() -> None:
+        with penstock.Server(store_dir=root) as server:
+            nc = await nats.connect(server.url)
+            js = nc.jetstream()
+            await js.add_stream(name="S", subjects=["s.>"])
+            for n in range(1, 6):
+                await js.publish(f"s.{n}", b"%d" % n)
+            config = nats.js.api.ConsumerConfig(ack_wait=1)
+            subscription = await js.pull_subscribe("s.>", "worker", stream="S", config=config)
+            first, second, _ = await subscription.fetch(3, timeout=30)
+            await first.ack_sync()
+            await second.ack_sync()
+            kv = await js.create_key_value(bucket="settings", history=3)
+            await kv.put("a", b"1")
+            await kv.put("a", b"2")
+            await kv.put("b", b"1")
+            await kv.delete("b")
+            files = await js.create_object_store("files")
+            await files.put("x", b"theirs" * 50_000)
+            await nc.close()
+
+    async def left_by_the_library() -> None:
+        with penstock.Server(store_dir=root) as server:
+            nc = await nats.connect(server.url)
+            js = nc.jetstream()
+            info = await js.consumer_info("S", "worker")
+            assert (info.ack_floor.stream_seq, info.num_ack_pending, info.num_pending) == (4, 1, 0)
+            subscription = await js.pull_subscribe_bind(consumer="worker", stream="S")
+            (message,) = await subscription.fetch(1, timeout=30)
+            assert message.data == b"5" and message.metadata.num_delivered == 2
+            kv = await js.key_value("settings")
+            assert (await kv.get("b")).value == b"ours" and await kv.keys() == ["b"]
+            files = await js.object_store("files")
+            assert (await files.get("y")).data == b"ours" * 50_000
+            assert [info.name for info in await files.list(ignore_deletes=True)] == ["y"]
+            await nc.close()
+
+    run(left_by_clients())
+    with penstock.open(root) as db:
+        worker = db.stream("S").consumer("worker")
+        assert (worker.info().ack_floor.stream_seq, worker.info().num_ack_pending) == (2, 1)
+        messages = sorted((worker.next(timeout=30) for _ in range(3)), key=lambda msg: msg.seq)
+        assert [(msg.seq, msg.deliveries) for msg in messages] == [(3, 2), (4, 1), (5, 1)]
+        assert worker.ack(messages[:2], sync=True) == 2 and messages[2].nak()
+        kv = db.key_value("settings")
+        assert kv.get("a").value == b"2" and kv.keys() == ["a"] and kv.status().history == 3
+        assert [entry.operation for entry in kv.history("b")] == ["PUT", "DEL"]
+        kv.create("b", b"ours")
+        kv.purge("a")
+        files = db.object_store("files")
+        assert files.get("x").data == b"theirs" * 50_000
+        files.put("y", b"ours" * 50_000)
+        files.delete("x")
+    run(left_by_the_library())

@@ -19,6 +19,7 @@ import pytest
 import penstock
 import penstock.aio
 from penstock import errors
+from penstock.aio_consumer import ConsumerMessage
 from penstock.testing import CrashDisk, FakeClock
 
 S = 10**9
@@ -145,6 +146,20 @@ def test_what_is_not_acknowledged_comes_again(root: Path, clock: FakeClock, capl
         clock.advance(60 * S)
         assert consumer.fetch(10, timeout=0) == [] and consumer.info().num_ack_pending == 0
         assert "consumer c of stream S: message 1 was delivered 2 times, and is given up" in caplog.text
+
+
+def test_a_deadline_is_the_same_after_the_store_was_opened_again(root: Path, clock: FakeClock) -> None:
+    """It once moved by an ack_wait with every open."""
+    with penstock.open(root, durability="os", clock=clock) as db:
+        db.stream("S").publish("S", b"1")
+        db.stream("S").consumer("c", ack_wait="10s").fetch(1)
+    for _ in range(2):
+        clock.advance(3 * S)
+        with penstock.open(root, durability="os", clock=clock) as db:
+            assert db.stream("S").consumer("c").fetch(1, timeout=0) == []
+    clock.advance(5 * S)
+    with penstock.open(root, durability="os", clock=clock) as db:
+        assert db.stream("S").consumer("c").next(timeout=0).deliveries == 2
 
 
 def test_nak_brings_it_at_once_or_later(root: Path, clock: FakeClock) -> None:
@@ -699,3 +714,16 @@ def test_an_async_fetch_that_waits_hears_of_the_end(root: Path) -> None:
                 await waiting
 
     run(work())
+
+
+@pytest.mark.parametrize(
+    ("sync", "face"),
+    [
+        (penstock.Consumer, penstock.aio.Consumer),
+        (penstock.ConsumerMessage, ConsumerMessage),
+        (penstock.KeyValue, penstock.aio.KeyValue),
+        (penstock.ObjectStore, penstock.aio.ObjectStore),
+    ],
+)
+def test_every_name_of_the_sync_face_is_there(sync: type, face: type) -> None:
+    assert {name for name in dir(sync) if not name.startswith("_")} <= set(dir(face))

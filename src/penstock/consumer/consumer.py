@@ -63,7 +63,7 @@ class Consumer:
         self.keepers = 0  # handles of the library that hold it: it is not inactive while there are any
         self.last_active_ns = 0  # when one of them used it
         self.engine = Engine(store.core, table, self.config.filters, windows)
-        self._configure()
+        self._configure(is_change=False)  # the deadlines in the table are those of this configuration
         if meta.resume_seq:
             seqs = store.query.last_seqs(self.config.filters, upto=meta.resume_seq - 1) if meta.resume_seq > 1 else []
             delivered = table.delivered_stream_seq
@@ -71,7 +71,7 @@ class Consumer:
         if meta.replay_to:
             self.engine.replay(meta.replay_to)
 
-    def _configure(self) -> None:
+    def _configure(self, *, is_change: bool) -> None:
         config = self.config
         self.engine.configure(
             config.filters,
@@ -81,6 +81,7 @@ class Consumer:
             config.max_ack_pending,
             config.headers_only,
             config.ack_policy != "flow_control",
+            is_change,
         )
         pause = config.pause_until
         self.engine.paused_until_ns = min(max(pause.ns, 0), INT64_MAX) if pause is not None else 0
@@ -89,7 +90,7 @@ class Consumer:
         """Its configuration has changed."""
         self.config = config
         self.meta = msgspec.structs.replace(self.meta, config=config)
-        self._configure()
+        self._configure(is_change=True)
 
     @property
     def table(self) -> AckTable:

@@ -67,8 +67,9 @@ cdef class Consumer(Watcher):
         """It counts nothing any more."""
         self.core.index.unwatch(self)
 
-    def configure(self, filters, ack_wait_ns, backoff, max_deliver, max_ack_pending, headers_only, has_deadlines=True):
-        """What the configuration says. Other filters are counted anew."""
+    def configure(self, filters, ack_wait_ns, backoff, max_deliver, max_ack_pending, headers_only, has_deadlines=True,
+                  is_change=True):
+        """What the configuration says. Other filters are counted anew; where it `is_change`, other waits hold for what is pending too."""
         cdef Py_ssize_t n
         cdef int64_t* waits = NULL
         cdef AckEntry* entry
@@ -85,7 +86,7 @@ cdef class Consumer(Watcher):
                 raise MemoryError
             for n in range(len(backoff)):
                 waits[n] = backoff[n]
-        for n in range(self.table.used):   # another wait holds for what is pending already, too
+        for n in range(self.table.used if is_change else 0):
             entry = self.table.pending_entry(self.table.at(n).seq)
             if entry != NULL and entry.place != TAKEN and entry.deadline_ns < FOREVER:
                 moved.append((entry.seq, entry.deliveries, entry.deadline_ns - self.wait_of(entry.deliveries)))
