@@ -10,6 +10,7 @@ import pytest
 from delivering import MS, NS, Reader, ack_of, status_of
 
 import penstock
+from penstock.db.stream import Stream
 from penstock.server.embedded import EmbeddedServer
 
 NEXT = "$JS.API.CONSUMER.MSG.NEXT.S.C"
@@ -206,22 +207,26 @@ def test_max_ack_pending_holds_new_messages_back_but_not_those_that_come_again(r
 
 
 def test_messages_and_requests_meet_while_another_thread_has_the_stream(tmp_path: Path) -> None:
-    with penstock.open(tmp_path / "data") as db, penstock.Server(database=db) as server:
-        reader = Reader(server.port)
+    with penstock.open(tmp_path / "data") as db:
         stream = db.stream("S", subjects=["s.>"])
-        reader.fill(2)
-        reader.consumer()
-        first, second = reader.fetch(2)
-        with stream._lock:
-            reader.publish((first.reply or b"").decode(), b"", "d.ack")
-            reader.pull(batch=1, expires=10 * NS)
-            assert reader.ping() < 1
-        assert reader.message().subject == b"d.ack"
-        thread = threading.Thread(target=lambda: stream.publish("s.lib", b"from the library"))
-        thread.start()
-        assert reader.message().payload == b"from the library"
-        thread.join()
-        assert second.payload == b"2"
+        with penstock.Server(database=db) as server:
+            _meet(Reader(server.port), stream)
+
+
+def _meet(reader: Reader, stream: Stream) -> None:
+    reader.fill(2)
+    reader.consumer()
+    first, second = reader.fetch(2)
+    with stream._lock:
+        reader.publish((first.reply or b"").decode(), b"", "d.ack")
+        reader.pull(batch=1, expires=10 * NS)
+        assert reader.ping() < 1
+    assert reader.message().subject == b"d.ack"
+    thread = threading.Thread(target=lambda: stream.publish("s.lib", b"from the library"))
+    thread.start()
+    assert reader.message().payload == b"from the library"
+    thread.join()
+    assert second.payload == b"2"
 
 
 def test_requests_of_many_consumers_of_one_stream_are_served_by_one_publish(reader: Reader) -> None:

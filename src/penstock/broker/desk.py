@@ -137,7 +137,7 @@ class ConsumerDesk:
                 self._served_seq = committed
             if not self.compiled.has_work:
                 return
-            has_more = self.compiled.serve(store.clock.now_ns())
+            has_more = self.compiled.serve(store.clock.now_ns(), self.turn.slice_ns)
             self._write_down()
         finally:
             lock.release()

@@ -243,11 +243,11 @@ class Intake:
             self._commit_began = 0.0
         self.ingest.has_failures = bool(store.failures)
         is_waiting = self.account.hub.settle(self.ingest, self.account.sublist)
+        is_waiting = not self.desk.settle() or is_waiting
+        self.desk.committed()  # a message follows its answer in one piece, where both go to one client
         self.account.hub.flush()  # they have waited for the disk: the housekeeping comes after them
         self._waiters.wake()
         self._wake_consumers_waiting()
-        is_waiting = not self.desk.settle() or is_waiting
-        self.desk.committed()
         self._tidy()
         if self.stream.config.republish is not None:
             self._republish()

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from penstock.broker.intake import Intake
 
 log = logging.getLogger("penstock")
+SLICE_NS = 1_000_000  # of delivery in one turn of the loop
+SLICE_NS_MIN = 100_000  # for each stream
 
 
 class Turn:
@@ -32,6 +34,7 @@ class Turn:
         self._touched: dict[Intake, None] = {}  # once each, however many reads it took something from; in their order
         self._waiting: set[Intake] = set()
         self._desks: dict[ConsumerDesk, None] = {}  # consumers heard something, or have more to deliver
+        self.slice_ns = SLICE_NS  # how long one stream's consumers may deliver now
         self._call_soon = loop.call_soon
         loop.add_reader(self.event_fd, self._committed)
         hub.on_turn = self._ask
@@ -62,13 +65,19 @@ class Turn:
         self.hub.take_batches()
         if self._desks:  # before the streams: what acks delete goes into the same commit
             desks, self._desks = self._desks, {}
+            self._share(len(desks))
             for desk in desks:
                 self._serve_desk(desk)
         if self._touched:
             touched, self._touched = self._touched, {}
+            self._share(len(touched))
             for intake in touched:
                 self._serve(intake, submits=True)
         self._flush()
+
+    def _share(self, count: int) -> None:
+        """So many streams share the time that deliveries of a turn may take."""
+        self.slice_ns = max(SLICE_NS // (count or 1), SLICE_NS_MIN)
 
     def _serve(self, intake: Intake, submits: bool) -> None:
         try:
@@ -102,6 +111,7 @@ class Turn:
             return
         self.hub.begin_turn_end()
         waiting, self._waiting = self._waiting, set()
+        self._share(len(waiting))
         for intake in waiting:
             self._serve(intake, submits=False)
         self._flush()

@@ -22,7 +22,6 @@ log = logging.getLogger("penstock")
 cdef enum:
     SAID_PULL = 16
     SAID_FLOW = 17
-    SLICE_NS = 1000000                     # of delivery in one turn of the loop
     ITEMS_KEPT = 4096
     BYTES_KEPT = 262144
     BYTES_MAX = 268435456                  # that wait for the stream's lock
@@ -62,13 +61,13 @@ cdef class Desk:
                 delivery.is_touched = True
                 self.touched.append(delivery)
 
-    def serve(self, int64_t now_ns):
-        """Do what is to be done, for about a millisecond: whether something is left for the next turn."""
+    def serve(self, int64_t now_ns, int64_t slice_ns):
+        """Do what is to be done, for about so long: whether something is left for the next turn."""
         cdef Delivery delivery
         cdef int64_t mono_ns = monotonic_ns(), until_ns
         cdef int more
         cdef Py_ssize_t n
-        until_ns = mono_ns + SLICE_NS
+        until_ns = mono_ns + slice_ns
         self.is_touched = True             # whoever is touched meanwhile is served in this round
         self.hub.depth += 1                # what is told on the way goes to streams and services after it: messages are in our hands
         try:

@@ -310,6 +310,7 @@ cdef class PullQueue(Mail):
         cdef uint64_t size
         cdef int count = 0
         cdef bint has_new_pin = False, is_end = True
+        self.is_last_choked = False
         while self.first != NULL:
             if engine.look(now_ns, &parcel) != LOOK_FOUND:
                 if self.is_in_pause(now_ns):
@@ -355,8 +356,11 @@ cdef class PullQueue(Mail):
                     return 1
         if count:
             self.active_ns = mono_ns[0]
-        if self.first != NULL and ((is_end and self.no_wait_count) or (self.next_ns and mono_ns[0] >= self.next_ns)):
-            self.sweep(is_end, mono_ns[0])
+        if self.first != NULL and self.next_ns and mono_ns[0] >= self.next_ns:
+            # Who does not wait is told then, though it may be that only too many are unacknowledged: so does the reference.
+            self.sweep(is_end or not self.is_last_choked, mono_ns[0])
+        elif self.first != NULL and is_end and self.no_wait_count:
+            self.sweep(True, mono_ns[0])
         return 0
 
     # For Python.
