@@ -168,8 +168,7 @@ def _page(call: Call) -> tuple[Intake, list[str], int]:
     """A stream, its consumers' names, sorted, and where the page begins."""
     wanted = call.decode(_PAGE) if call.is_json else {}
     intake = call.account.stream(call.names[0])
-    configs = dict(intake.stream.consumers.configs)  # another thread may add to it meanwhile
-    found = sorted(name for name, config in configs.items() if not config.direct)
+    found = sorted(consumer.name for consumer in intake.stream.consumers if not consumer.config.direct)
     return intake, found, min(max(wanted.get("offset", 0), 0), len(found))
 
 

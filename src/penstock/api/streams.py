@@ -109,7 +109,7 @@ async def update(call: Call) -> Fields:
         old = intake.stream.config
         checked = await asyncio.to_thread(check_update, old, config, pedantic=pedantic)
         account.check_update(old, checked)
-        check_limits(old, checked, intake.stream.consumers.configs)
+        await locked(intake, lambda: check_limits(old, checked, intake.stream.consumers.configs))
         try:
             await asyncio.to_thread(account.database.update_stream, config, pedantic=pedantic)
         except (StoreError, OSError) as error:
