@@ -148,6 +148,8 @@ class Book:
         config: dict[str, Any] = {"durable_name": self.name, "ack_policy": self.policy, "filter_subject": self.filter}
         if self.policy != "none":
             config["ack_wait"] = ACK_WAIT_NS
+        if self.policy == "all":
+            config["max_ack_pending"] = -1  # it is drained before anything is acknowledged
         wanted = {"stream_name": self.stream, "config": config}
         answer = client.api(f"CONSUMER.CREATE.{self.stream}.{self.name}", wanted)
         assert "error" not in answer, answer
