@@ -23,8 +23,10 @@ def open_consumers(rules: StreamRules, committer: Committer | None) -> Consumers
 
 def consumers_beside(rules: StreamRules, store: Snapshot) -> Consumers:
     """A picture of what the writer's log says now; nothing of it is kept up to date."""
-    store.refresh()
     entries = read_entries(store.disk, store.paths.consumers, store.stream_id, Report())
+    store.refresh()  # after the log: a consumer is never ahead of its stream
     found = Consumers(rules, None, entries)
+    for consumer in found:
+        consumer.engine.reconcile()  # what left the stream is pending no more, though the log may not say so yet
     found.abandon()
     return found
