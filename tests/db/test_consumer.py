@@ -503,6 +503,7 @@ def test_a_reader_beside_the_writer_sees_consumers_and_may_not_fetch(root: Path)
                 looked.info()
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of a fork with threads, from Python 3.12 on
 def test_a_forked_child_is_refused(orders: penstock.Stream) -> None:
     consumer = orders.consumer()
     message = consumer.next()
@@ -525,6 +526,7 @@ def test_a_forked_child_is_refused(orders: penstock.Stream) -> None:
     assert message.ack() and len(orders.consumers()) == 1
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of a fork with threads, from Python 3.12 on
 def test_a_double_ack_survives_a_kill(root: Path) -> None:
     """What `ack(sync=True)` returned for is in the files, whatever becomes of the process."""
     reading, writing = os.pipe()

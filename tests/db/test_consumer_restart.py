@@ -89,6 +89,7 @@ def test_nothing_is_forgotten_at_a_stop(root: Path, clock: FakeClock, seed: int,
             before = known(stream)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of a fork with threads, from Python 3.12 on
 @pytest.mark.parametrize("seed", range(4))
 def test_nothing_is_forgotten_when_the_process_just_ends(root: Path, clock: FakeClock, seed: int) -> None:
     """As after kill -9: what was written down is there, and everything was, at the latest when the call returned."""
