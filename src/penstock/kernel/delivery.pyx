@@ -25,6 +25,7 @@ cdef enum:
     ITEMS_KEPT = 4096
     BYTES_KEPT = 262144
     BYTES_MAX = 268435456                  # that wait for the stream's lock
+    LATE_NS = 1500000                      # requests expire so much later, as the reference's: a client's own timer comes first
     AGAIN_NS = 1000000000                  # until a delivery that failed is tried again
 
 cdef int64_t FOREVER = 0x3FFFFFFFFFFFFFFFLL
@@ -397,7 +398,7 @@ cdef class Delivery(PushFeed):
 
     cdef int plan(self, int64_t now_ns, int64_t mono_ns) except -1:
         """Have the timer come when something is due."""
-        cdef int64_t due = self.next_ns, deadline = 0
+        cdef int64_t due = self.next_ns + LATE_NS if self.next_ns else 0, deadline = 0
         if self.rate_due_ns and (due == 0 or self.rate_due_ns < due):
             due = self.rate_due_ns
         if self.heartbeat_ns and self.is_active and (due == 0 or self.sent_ns + self.heartbeat_ns < due):
