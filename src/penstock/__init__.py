@@ -5,6 +5,9 @@ with penstock.open("data") as db:
     ack = orders.publish("orders.eu.42", b"...", headers={"Nats-Msg-Id": "42"})
     for msg in orders.read("orders.eu.*"):
         print(msg.seq, msg.subject, msg.time, msg.data)
+    for msg in orders.consumer("billing", filter="orders.eu.>").fetch(100):
+        msg.ack()
+    db.key_value("settings").put("colour", b"green")
 """
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING

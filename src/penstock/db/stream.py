@@ -413,21 +413,28 @@ class Stream:
 
     def delete(self, seq: int) -> bool:
         """Delete a message; False when there is none with this sequence."""
-        with self._lock:
-            self._may_delete()
-            return self._rules.store.remove(seq)
+        return self._take_away(lambda store: store.remove(seq))
 
     def delete_many(self, seqs: Iterable[int]) -> int:
         """Delete many messages in one commit: how many there were."""
-        with self._lock:
-            self._may_delete()
-            return self._rules.store.remove_many(seqs)
+        return self._take_away(lambda store: store.remove_many(seqs))
 
     def erase(self, seq: int) -> bool:
         """Delete a message and overwrite its headers and payload on disk, so that no file holds them any more."""
+        return self._take_away(lambda store: store.erase(seq))
+
+    def _take_away(self, take: Callable[[Store], T]) -> T:
+        """What `take` deletes. Consumers that had some of it pending write that down, and have room for others."""
         with self._lock:
             self._may_delete()
-            return self._rules.store.erase(seq)
+            gone = take(self._rules.store)
+            consumers = self.consumers
+            if consumers.by_name:
+                consumers.touch_all()
+                consumers.flush()
+        if consumers.by_name and self._listeners:
+            self._tell()
+        return gone
 
     def purge(self, subject: str = "", *, seq: int = 0, keep: int = 0) -> int:
         """Delete the messages of a subject or filter (all without one): below `seq`, or all but the newest `keep`.
@@ -445,7 +452,9 @@ class Stream:
             purged = self._rules.store.purge_ex(subject, seq, keep)
             self.consumers.purged(subject)
             self.consumers.flush()
-            return purged
+        if self.consumers.by_name and self._listeners:
+            self._tell()  # who waits for room among what consumers have pending
+        return purged
 
     def adopt(self, job: str, tasks: Sequence[dict[str, Any]], *, query: str = "", batch: int = 0) -> Adopted:
         """Take in what the tasks of a job have staged (db/stage.py), all of it or none, and once for each batch of a
