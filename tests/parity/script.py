@@ -213,7 +213,7 @@ class Connection:
                     self._script.normal.learn(answer)
                     self._script.note(self.name, f"until {subject}", [{"json": self._script.normal.value(answer)}])
                 return answer
-            time.sleep(0.02)
+            time.sleep(0.01)
         self._script.silence(self.name, f"until {subject}", [])
         return {}
 

@@ -183,6 +183,7 @@ class Consumers:
         if consumer.number:
             self._put(consumer)
         self._has_changed = True
+        self.drop_unneeded()  # what it skips, somebody else may not want either
 
     def delete(self, name: str) -> Consumer:
         """Remove a consumer; KeyError where there is none. What only it needed goes with it on an interest stream."""

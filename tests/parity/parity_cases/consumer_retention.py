@@ -11,9 +11,16 @@ from script import Connection, Script
 GROUP = "consumer_retention"
 
 
-def gone(c: Connection, messages: int) -> None:
-    """Until the stream holds so many."""
-    c.until("STREAM.INFO.T", {"deleted_details": True}, lambda a: a["state"]["messages"] == messages)
+def gone(c: Connection, messages: int, consumers: int | None = None) -> None:
+    """Until the stream holds so many, and does not change any more: the real server counts some things later."""
+    last: list[Any] = [None]
+
+    def is_so(answer: dict[str, Any]) -> bool:
+        state = answer["state"]
+        is_same, last[0] = state == last[0], state
+        return is_same and state["messages"] == messages and consumers in (None, state["consumer_count"])
+
+    c.until("STREAM.INFO.T", {"deleted_details": True}, is_so)
 
 
 def working(s: Script, retention: str, messages: tuple[str, ...] = FIVE, **config: Any) -> Connection:
@@ -173,6 +180,26 @@ def later(s: Script) -> None:
     gone(c, 4)
 
 
+@case(GROUP, "interest: a reset ahead lets go what it skips")
+def reset_ahead(s: Script) -> None:
+    c = working(s, "interest")
+    consume(c, durable_name="D", filter_subject="t.b")
+    c.api("CONSUMER.RESET.T.C", {"seq": 4})
+    gone(c, 3)
+    no_more(c)
+    no_more(c, consumer="D")
+
+
+@case(GROUP, "workqueue: a reset ahead keeps what it skips")
+def reset_queue(s: Script) -> None:
+    c = working(s, "workqueue")
+    c.api("CONSUMER.RESET.T.C", {"seq": 4})
+    no_more(c)
+    gone(c, 5)
+    c.api("CONSUMER.RESET.T.C", {"seq": 2})
+    no_more(c)
+
+
 @case(GROUP, "interest: push consumers")
 def push(s: Script) -> None:
     c = streamed(s, (), retention="interest")
@@ -193,7 +220,7 @@ def ephemeral(s: Script) -> None:
     c = streamed(s, (), retention="interest")
     consume(c, durable_name="", name="E", inactive_threshold=50 * MS)
     fill(c, FIVE)
-    gone(c, 0)
+    gone(c, 0, 0)
     c.api("CONSUMER.NAMES.T")
 
 

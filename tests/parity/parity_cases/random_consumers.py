@@ -108,7 +108,7 @@ class Model:
         batch = self.r.randrange(1, 6)
         body: dict[str, Any] = {"batch": batch, "no_wait": True}
         if self.r.random() < 0.3 and not self.has_list(name):
-            body["max_bytes"] = self.r.choice([60, 100, 200, 5000])
+            body["max_bytes"] = self.r.choice([100, 150, 200, 5000])
         self.c.pub(f"$JS.API.CONSUMER.MSG.NEXT.T.{name}", body, "p")
         left = [batch]
 
