@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -178,8 +179,8 @@ def test_a_pause_ends_by_itself(reader: Reader, listener: Listener) -> None:
     reader.fill(1)
     listener.send(b"SUB $JS.EVENT.ADVISORY.CONSUMER.PAUSE.S.C ev\r\n")
     listener.listen("e", 5)
-    until = time.gmtime(time.time() + 1)
-    reader.consumer(deliver_subject="e", pause_until=time.strftime("%Y-%m-%dT%H:%M:%SZ", until))
+    until = datetime.now(UTC) + timedelta(seconds=0.7)
+    reader.consumer(deliver_subject="e", pause_until=until.isoformat())
     frames = [listener.message() for _ in range(3)]
     assert [frame.sid for frame in frames if frame.sid == b"ev"] == [b"ev", b"ev"]
     assert b'"paused":false' in frames[-1].payload + frames[-2].payload
