@@ -292,6 +292,31 @@ def with_headers(s: Script) -> None:
         c.request("$JS.API.CONSUMER.DURABLE.CREATE.T.D", request, [f"Nats-Required-Api-Level: {level}"])
 
 
+@case(GROUP, "a stream's identity, for those who source it")
+def identity(s: Script) -> None:
+    c = streamed(s)
+    request = {"stream_name": "T", "config": {"direct": True, "deliver_subject": "d", "name": "S"}}
+    answer = c.request("$JS.API.CONSUMER.CREATE.T.S", request, ["Nats-Stream-Identity: wrong"])
+    assert answer is not None
+    found = answer.payload.split(b"does not match: ")[-1].split(b'"')[0].decode()
+    c.request("$JS.API.CONSUMER.CREATE.T.S", request, [f"Nats-Stream-Identity: {found}"])
+    consume(c)
+    plain = {"stream_name": "T", "config": {"durable_name": "C", "ack_policy": "explicit"}}
+    c.request("$JS.API.CONSUMER.CREATE.T.C", plain, ["Nats-Stream-Identity: wrong"])
+    c.request("$JS.API.CONSUMER.RESET.T.C", "", ["Nats-Stream-Identity: wrong"])
+
+
+@case(GROUP, "an account without JetStream", account="jetstream: disabled")
+def no_jetstream(s: Script) -> None:
+    c = s.connect()
+    create = {"stream_name": "T", "config": {"durable_name": "C"}}
+    for endpoint in ("CREATE.T.C", "DURABLE.CREATE.T.C", "CREATE.T"):
+        c.request(f"$JS.API.CONSUMER.{endpoint}", create)
+    for endpoint in ("NAMES.T", "LIST.T", "INFO.T.C", "DELETE.T.C", "PAUSE.T.C", "LEADER.STEPDOWN.T.C"):
+        c.request(f"$JS.API.CONSUMER.{endpoint}")
+    c.request("$JS.API.CONSUMER.UNPIN.T.C", {"group": "g"})
+
+
 @case(GROUP, "created again after it was deleted")
 def deleted(s: Script) -> None:
     c = streamed(s)
