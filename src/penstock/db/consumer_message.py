@@ -69,7 +69,10 @@ class ConsumerMessage(DeliveredMessage):
     __slots__ = ("_consumer",)
 
     def __init__(self, delivered: Delivered, consumer: Consumer) -> None:
-        super().__init__(delivered)
+        self.message = delivered.message  # written out: one is made for each message
+        self.consumer_seq = delivered.consumer_seq
+        self.deliveries = delivered.deliveries
+        self.pending = delivered.pending
         self._consumer = consumer
 
     def ack(self, *, sync: bool = False) -> bool:

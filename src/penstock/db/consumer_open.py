@@ -59,7 +59,7 @@ class ConsumerOptions(TypedDict, total=False):
     max_expires: Duration
     max_waiting: int
     mem_storage: bool
-    """How far it is is not written down: it begins anew when the store is opened again."""
+    """Nothing of it is written down: it is gone when the store is closed."""
     num_replicas: int
     pause_until: Time
     rate_limit_bps: int
