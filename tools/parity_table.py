@@ -32,15 +32,39 @@ ENDPOINTS = [
     "STREAM.PEER.EVACUATE",
     "STREAM.CANCEL_MOVE",
     "DIRECT.GET",
+    "CONSUMER.CREATE",
+    "CONSUMER.DURABLE.CREATE",
+    "CONSUMER.NAMES",
+    "CONSUMER.LIST",
+    "CONSUMER.INFO",
+    "CONSUMER.DELETE",
+    "CONSUMER.PAUSE",
+    "CONSUMER.UNPIN",
+    "CONSUMER.RESET",
+    "CONSUMER.MSG.NEXT",
+    "CONSUMER.LEADER.STEPDOWN",
+    "CONSUMER.PEER.REMOVE",
+    "CONSUMER.PEER.EVACUATE",
 ]
 PUBLISH = "a publish to a stream"
+PULL = "CONSUMER.MSG.NEXT"
 ASKED = re.compile(r"(?:request|until|a publish with the reply) (?:\$JS\.(?:hub\.)?API\.)?(\S+)")
 
 # Why a code cannot be reached yet, by its constant: the first pattern that fits.
 NOT_YET = [
     ("comes with snapshot and restore", r"Restore|Snapshot|TempStorage|JSSequenceNotFound"),
     ("comes with mirrors and sources", r"Mirror|JSSource|StreamExternal|InvalidExternal|SourceHdr"),
-    ("comes with consumers", r"Consumer|JSConsumer"),
+    ("comes with mirrors and sources", r"MirrorConsumer|SourceConsumer|MirrorDurable|SourceDurable"),
+    ("only in a cluster", r"ConsumerReplicas|ConsumerOffline"),
+    (
+        "the real server does not send it",
+        r"DurableInSubject|PullNotDurable|ConsumerOnMapped|FilterNotSubset|ExistingActive|ReplacementWithDifferent",
+    ),
+    (
+        "another check of the real server comes first",
+        r"NameNotInSubject|ConfigRequired|BadDurable|AndNameMismatch|MaxWaitingNegative|BatchNegative|PolicyInvalidErr",
+    ),
+    ("needs a disk that fails, or a flood", r"ConsumerStoreFailed"),
     ("comes with atomic and fast batches", r"AtomicPublish|BatchPublish|WrongLastSequenceConstant"),
     ("comes with counters", r"MessageIncr|MessageCounter"),
     ("comes with schedules", r"MessageSchedules"),
@@ -49,7 +73,7 @@ NOT_YET = [
     ("only with accounts from JWTs", r"JSNoLimits|JSNoAccount"),
     ("of stream templates, which the real server has no more", r"Template"),
     ("the real server does not send it", r"JSStreamMinLastSeq|InfoMaxSubjects"),
-    ("comes with consumers", r"JSStreamInvalidErr"),
+    ("the real server does not send it", r"JSStreamInvalidErr"),
     ("comes with snapshot and restore", r"JSStreamLimits"),
     ("of the system account's requests for a cluster", r"JSStreamGeneralError"),
     ("needs a disk that fails, or a flood", r"StreamDelete|StreamCreate|StreamUpdate|TooManyRequests"),
@@ -67,6 +91,13 @@ def endpoint_of(did: str) -> str:
     if not is_api:
         return PUBLISH
     return next((name for name in sorted(ENDPOINTS, key=len, reverse=True) if subject.startswith(name)), "")
+
+
+def is_pulled(group: str, frames: list[dict[str, Any]]) -> bool:
+    """Whether these are messages of a consumer, or its statuses: they are read some steps after they were asked for."""
+    is_about = (group.startswith("consumer_") and group != "consumer_push") or group == "random_consumers"
+    heads = [str(frame.get("reply", "")) + str(frame.get("headers", "")) for frame in frames]
+    return is_about and any(head.startswith(("$JS.ACK.", "NATS/1.0 4")) for head in heads)
 
 
 def outcomes(frames: list[dict[str, Any]]) -> list[tuple[int, str]]:
@@ -95,7 +126,7 @@ def main() -> None:
         total += len(recorded)
         for name, transcript in recorded.items():
             for entry in transcript:
-                endpoint = endpoint_of(entry["did"])
+                endpoint = endpoint_of(entry["did"]) or (PULL if is_pulled(path.stem, entry["got"]) else "")
                 for code, _ in outcomes(entry["got"]) if endpoint else []:
                     cases[endpoint].add(f"{path.stem}: {name}")
                     by_endpoint[endpoint][code].add(f"{path.stem}: {name}")
@@ -157,6 +188,43 @@ HEADERS = [
     "Nats-Request-Info",
     "KV-Operation",
 ]
+STATUSES = [  # of consumers, to pull requests and to those who listen
+    "100 Idle Heartbeat",
+    "100 FlowControl Request",
+    "Nats-Consumer-Stalled",
+    "404 No Messages",
+    "408 Request Timeout",
+    "408 Requests Pending",
+    "409 Batch Completed",
+    "409 Consumer Deleted",
+    "409 Consumer is push based",
+    "409 Exceeded MaxRequestBatch",
+    "409 Exceeded MaxRequestExpires",
+    "409 Exceeded MaxRequestMaxBytes",
+    "409 Exceeded MaxWaiting",
+    "409 Message Size Exceeds MaxBytes",
+    "409 Server Shutdown",
+    "400 Bad Request - json",
+    "400 Bad Request - heartbeat value too large",
+    "400 Bad Request - Priority Group missing",
+    "400 Bad Request - Invalid Priority Group",
+    "400 Bad Request - Not a Overflow Priority consumer",
+    "400 Bad Request - Not a Pinned Client Priority consumer",
+    "400 Bad Request - Priority must be between 0 and 9",
+    "412 Required Api Level",
+    "423 Nats-Pin-Id mismatch",
+    "423 Nats-Wrong-Pin-Id",
+]
+ADVISORIES = [
+    "consumer_action",
+    "consumer_pause",
+    "consumer_group_pinned",
+    "consumer_group_unpinned",
+    "max_deliver",
+    "nak",
+    "terminated",
+    "consumer_ack",
+]
 SHARED = {  # groups by what they show, where no endpoint counts it
     "the protocol's verbs in their forms": "core_protocol random_protocol",
     "who hears a message; reserved subjects and replies": "core_delivery random_delivery",
@@ -167,13 +235,24 @@ SHARED = {  # groups by what they show, where no endpoint counts it
     "WebSocket: upgrade, origins, frames, cookies": "websocket",
     "stop, restart, kill, lame duck, reload": "lifecycle random_restarts",
     "advisories, and the system account's events": "advisories system_events",
+    "pull requests and their statuses": "consumer_pull",
+    "acks of every kind, and what comes again": "consumer_acks",
+    "where a consumer begins: deliver policies and filters": "consumer_start",
+    "push consumers: queues, heartbeats, flow control": "consumer_push",
+    "work queues and interest": "consumer_retention",
+    "priority groups": "consumer_priority",
+    "KV watchers, object stores, ordered consumers, as clients send them": "consumer_clients",
+    "consumers over a restart": "consumer_restart",
+    "consumers by chance": "random_consumers",
 }
 
 
 def print_protocol() -> None:
     texts: dict[str, int] = dict.fromkeys(ERR_TEXTS, 0)
     headers: dict[str, int] = dict.fromkeys(HEADERS, 0)
-    fields: dict[str, int] = defaultdict(int)
+    statuses: dict[str, int] = dict.fromkeys(STATUSES, 0)
+    advisories: dict[str, int] = dict.fromkeys(ADVISORIES, 0)
+    fields: dict[str, dict[str, int]] = {"stream": defaultdict(int), "consumer": defaultdict(int)}
     counts: dict[str, int] = {}
     for path in sorted((PARITY / "recorded").glob("*.json")):
         recorded: dict[str, list[dict[str, Any]]] = json.loads(path.read_text())
@@ -186,21 +265,40 @@ def print_protocol() -> None:
             done = " ".join(entry["did"] for entry in transcript)
             for header in headers:
                 headers[header] += f"{header}:" in done
-            shown = {field for frame in frames for field in config_fields(frame)}
-            for field in shown:
-                fields[field] += 1
+            heads = " ".join(str(frame.get("headers", "")) for frame in frames) + json.dumps(
+                [frame["json"] for entry in transcript if "on" not in entry for frame in entry["got"]]
+            )
+            for status in statuses:
+                statuses[status] += status in heads
+            types = {str(body.get("type")) for body in map(body_of, frames)}
+            for advisory in advisories:
+                advisories[advisory] += any(kind.endswith(f".v1.{advisory}") for kind in types)
+            for noun, count in fields.items():
+                for field in {field for frame in frames for field in config_fields(frame, noun)}:
+                    count[field] += 1
     print("\n| shown beside the endpoints | conversations |\n|---|---|")
     for what, groups in SHARED.items():
         print(f"| {what} | {sum(counts.get(group, 0) for group in groups.split())} |")
     print("| `-ERR` texts | " + ", ".join(f"{text}: {count}" for text, count in texts.items()) + " |")
     print("| headers of a publish | " + ", ".join(f"{header}: {count}" for header, count in headers.items()) + " |")
-    print(f"| fields of a stream's configuration that were echoed ({len(fields)}) | {', '.join(sorted(fields))} |")
+    print("| statuses of consumers | " + ", ".join(f"{text}: {count}" for text, count in statuses.items()) + " |")
+    told = ", ".join(f"{kind}: {count}" for kind, count in advisories.items())
+    print(f"| advisories and metrics of consumers | {told} |")
+    for noun, found in fields.items():
+        print(f"| fields of a {noun}'s configuration that were echoed ({len(found)}) | {', '.join(sorted(found))} |")
 
 
-def config_fields(frame: dict[str, Any]) -> set[str]:
+def body_of(frame: dict[str, Any]) -> dict[str, Any]:
     body = frame.get("json")
-    config = body.get("config") if isinstance(body, dict) else None
-    return set(config) if isinstance(config, dict) else set()
+    return body if isinstance(body, dict) else {}
+
+
+def config_fields(frame: dict[str, Any], noun: str) -> set[str]:
+    """The fields of a stream's, or a consumer's, configuration that an answer has."""
+    body = body_of(frame)
+    config = body.get("config")
+    is_consumer = "stream_name" in body
+    return set(config) if isinstance(config, dict) and is_consumer == (noun == "consumer") else set()
 
 
 def print_errors(by_endpoint: dict[str, dict[int, set[str]]]) -> None:
