@@ -575,6 +575,41 @@ def limit_subject(s: Script) -> None:
     no_more(c)
 
 
+@case(GROUP, "a message grows too old while its ack is pending")
+def aged(s: Script) -> None:
+    listener = listening(s, "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>")
+    c = pulling(s, ("t.a", "t.b"), stream={"max_age": 300 * MS})
+    frames = fetch(c, 1)
+    c.until("STREAM.INFO.T", "", lambda a: a["state"]["messages"] == 0, is_kept=False)
+    listener.read(1, "what is told of it")
+    c.until("CONSUMER.INFO.T.C", "", lambda a: a["num_ack_pending"] == 0 and a["num_pending"] == 0, is_kept=False)
+    ack(c, frames[0])
+    fill(c, ("t.c",), 3)
+    fetch(c, 1)
+
+
+@case(GROUP, "a message's own time is over before it was delivered")
+def ttl(s: Script) -> None:
+    c = pulling(s, (), stream={"allow_msg_ttl": True})
+    c.request("t.a", "m1", ["Nats-TTL: 1s"], is_kept=False)
+    c.request("t.b", "m2", is_kept=False)
+    settle(c, 2)
+    c.until("STREAM.INFO.T", "", lambda a: a["state"]["messages"] == 1, is_kept=False)
+    settle(c, 1)
+    no_more(c)
+
+
+@case(GROUP, "a rollup takes what is pending")
+def rollup(s: Script) -> None:
+    c = pulling(s, stream={"allow_rollup_hdrs": True})
+    frames = fetch(c, 3)
+    c.request("t.a", "m6", ["Nats-Rollup: sub"], is_kept=False)
+    c.until("CONSUMER.INFO.T.C", "", lambda a: a["num_ack_pending"] == 1 and a["num_pending"] == 3, is_kept=False)
+    for frame in frames:
+        ack(c, frame)
+    no_more(c)
+
+
 @case(GROUP, "ack_wait is made shorter")
 def shorter(s: Script) -> None:
     c = pulling(s, ("t.a",), ack_wait=LONG)

@@ -216,3 +216,15 @@ def transformed(s: Script) -> None:
     for n, filters in enumerate(({}, {"filter_subject": "u.a"}, {"filter_subject": "t.a"}, {"filter_subject": "t.>"})):
         consume(c, is_kept=True, durable_name=f"C{n}", **filters)
         no_more(c, consumer=f"C{n}")
+
+
+@case(GROUP, "a subject with a wildcard for a token, and filters")
+def wild_subject(s: Script) -> None:
+    c = streamed(s, ())
+    fill(c, ("t.*", "t.a", "t.*.x", "t.b"))
+    c.sub("p", "1")
+    for n, filters in enumerate(
+        ({}, {"filter_subject": "t.*"}, {"filter_subject": "t.a"}, {"filter_subject": "t.*.x"})
+    ):
+        consume(c, is_kept=True, durable_name=f"C{n}", **filters)
+        no_more(c, consumer=f"C{n}")
