@@ -1,4 +1,4 @@
-"""What clients may say to harm others: numbers that are too large, names that are no text, deeds in the wrong moment."""
+"""What clients may say to harm others: numbers too large, names that are no text, deeds in the wrong moment."""
 
 from __future__ import annotations
 
@@ -116,3 +116,21 @@ def test_what_is_told_while_a_message_is_in_hand_changes_its_stream_afterwards(r
     info = reader.api("CONSUMER.INFO.P.C")
     assert info["delivered"]["stream_seq"] == 1
     assert (info["num_ack_pending"], reader.state("P")["first_seq"]) == (0, 2)
+
+
+def test_what_is_asked_of_a_stream_that_another_thread_deletes_is_answered(tmp_path: Path) -> None:
+    """Whoever waited for its lock, or for a disk, finds it closed: its files are gone."""
+    with penstock.open(tmp_path / "data") as db, penstock.Server(database=db) as server:
+        reader = Reader(server.port)
+        for _ in range(30):
+            stream = db.stream("S", subjects=["s.>"], max_age=3600)
+            reader.fill(2)
+            reader.consumer()
+            body = json.dumps({"name": "S", "subjects": ["s.>"], "max_age": 1}).encode()
+            for n in range(5):
+                reader.publish("$JS.API.STREAM.UPDATE.S", body, f"_INBOX.me.u{n}")
+                reader.publish("$JS.API.CONSUMER.INFO.S.C", b"", f"_INBOX.me.i{n}")
+                reader.publish("$JS.API.STREAM.LIST", b"", f"_INBOX.me.l{n}")
+            db.delete_stream(stream.name)
+            answered = {reader.message().subject for _ in range(15)}
+            assert len(answered) == 15

@@ -16,11 +16,14 @@ T = TypeVar("T")
 
 
 async def locked(intake: Intake, look: Callable[[], T]) -> T:
-    """What `look` finds under the stream's lock. Where another thread has it, we wait in a thread, not in the loop."""
+    """What `look` finds under the stream's lock. Where another thread has it, we wait in a thread, not in the loop.
+
+    StreamNotFound where the stream was deleted while its request waited.
+    """
     lock = intake.stream._lock
     if lock.acquire(blocking=False):
         try:
-            return look()
+            return _look_at(intake, look)
         finally:
             lock.release()
 
@@ -29,7 +32,13 @@ async def locked(intake: Intake, look: Callable[[], T]) -> T:
 
 def under_lock(intake: Intake, look: Callable[[], T]) -> T:
     with intake.stream._lock:
-        return look()
+        return _look_at(intake, look)
+
+
+def _look_at(intake: Intake, look: Callable[[], T]) -> T:
+    if intake.stream.store.core.is_closed:
+        raise StreamNotFound
+    return look()
 
 
 async def changed(intake: Intake, change: Callable[[], T]) -> T:

@@ -17,11 +17,13 @@ from penstock.api.usage import check_window, within_window
 from penstock.consumer.requests import check_limits
 from penstock.errors import (
     ReplicasNotSupported,
+    StoreClosed,
     StoreError,
     StreamCreateFailed,
     StreamDeleteFailed,
     StreamNameInUse,
     StreamNameMismatch,
+    StreamNotFound,
     StreamUpdateFailed,
 )
 from penstock.kernel.subject import is_valid_filter
@@ -238,8 +240,11 @@ async def _listing(call: Call, found: list[str], offset: int) -> Fields:
         intake = call.account.streams.get(name)
         if intake is None:
             continue  # it went meanwhile
-        await intake.settled()
-        fields = await locked(intake, lambda: info_fields(intake, domain=domain, has_versions=False))  # noqa: B023
+        try:
+            await intake.settled()
+            fields = await locked(intake, lambda: info_fields(intake, domain=domain, has_versions=False))  # noqa: B023
+        except (StoreClosed, StreamNotFound):
+            continue  # just now
         parts.append(encode(fields))
         if at % SLICE == 0:
             await asyncio.sleep(0)

@@ -844,6 +844,8 @@ cdef class Core:
         cdef int64_t got
         cdef int fd
         cdef BlockFile* file = block.file
+        if file == NULL:
+            self.check()                   # it is closed, and has let go of its files
         if file.image != NULL:
             return file.image + start
         if <Py_ssize_t>(stop - start) > self.scratch_size:

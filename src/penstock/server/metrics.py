@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from penstock import __version__
 from penstock.api.locked import locked
 from penstock.api.stream_info import count_of
+from penstock.errors import StreamNotFound
 from penstock.server.monitor.page import breathe
 from penstock.server.monitor.process import cpu_seconds, open_files, resident_bytes, virtual_bytes
 from penstock.server.monitor.varz import subscription_count
@@ -154,7 +155,10 @@ async def _add_consumers(families: Families, server: Server) -> None:
             everyone = [one for one in intake.stream.consumers if not one.config.direct]
             for start in range(0, len(everyone), STREAM_SLICE):
                 some = everyone[start : start + STREAM_SLICE]
-                found = await locked(intake, lambda: _consumer_rows(intake, some))  # noqa: B023
+                try:
+                    found = await locked(intake, lambda: _consumer_rows(intake, some))  # noqa: B023
+                except StreamNotFound:
+                    break  # it was deleted just now
                 labels = {"account": name, "stream": intake.name}
                 rows += [(labels | {"consumer": consumer}, values) for consumer, values in found]
                 await breathe()

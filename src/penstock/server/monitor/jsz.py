@@ -10,7 +10,7 @@ import msgspec
 from penstock.api import consumer_info
 from penstock.api.locked import locked
 from penstock.api.stream_info import count_of, info_fields
-from penstock.errors import quote
+from penstock.errors import StreamNotFound, quote
 from penstock.server.monitor.js_facts import (
     NO_CONFIG,
     NO_STATS,
@@ -192,9 +192,12 @@ async def _account_detail(server: Server, name: str, with_streams: bool, options
     )
     if with_streams:
         for at, intake in enumerate(list(account.streams.values()), 1):
-            page = await locked(intake, lambda: _stream_detail(server, intake, options))  # noqa: B023
-            if options.consumer:
-                await _add_consumers(page, intake, options)
+            try:
+                page = await locked(intake, lambda: _stream_detail(server, intake, options))  # noqa: B023
+                if options.consumer:
+                    await _add_consumers(page, intake, options)
+            except StreamNotFound:
+                continue  # it was deleted just now
             detail.stream_detail.append(msgspec.Raw(go_json.encode(page)))
             if at % STREAM_SLICE == 0:
                 await breathe()
