@@ -24,7 +24,7 @@ from penstock.consumer.requests import reset_seq, with_pause
 from penstock.db.consumer_info import ConsumerInfo, info_of
 from penstock.db.consumer_message import ConsumerMessage, DeliveredMessage
 from penstock.duration import NS_PER_SECOND, Duration, duration_ns, parse_time
-from penstock.errors import ConsumerDeleted, FetchRefused, ReadOnlyStore, StoreClosed, WriteFailed
+from penstock.errors import ConsumerDeleted, FetchRefused, ReadOnlyStore, StoreClosed, StoreError, WriteFailed
 from penstock.kernel.consumer import Delivered
 from penstock.store.base import NEVER
 
@@ -147,8 +147,7 @@ class Consumer:
                 now = store.clock.now_ns()
                 taken = engine.take(now, min(batch - len(found), SLICE))
                 self._inner.last_active_ns = now
-                self._stream.consumers.touch(self._inner)
-                self._stream.consumers.flush()
+                self._write_down()
                 self._tell_of_given_up()
                 found += taken
                 if len(taken) < SLICE or len(found) >= batch:
@@ -210,13 +209,24 @@ class Consumer:
             now = stream.store.clock.now_ns()
             done = say(now)
             inner.last_active_ns = now
-            stream.consumers.touch(inner)
-            position = flush(stream) if sync else stream.consumers.flush()
+            position = self._write_down(sync)
         if done and was_full:
             self._wake()
         if sync:
             wait_durable(stream, position)
         return done
+
+    def _write_down(self, sync: bool = False) -> int:
+        """Hand what has changed to the log: its position. Where nobody waits for that, a disk that fails holds up
+        nothing: memory has it, and it is written when the disk works again."""
+        self._stream.consumers.touch(self._inner)
+        if sync:
+            return flush(self._stream)
+        try:
+            return self._stream.consumers.flush()
+        except StoreError as error:
+            log.warning("%s: what it did cannot be written down yet: %s", self._what, error)
+            return 0
 
     def _wake(self) -> None:
         """Those who wait may get something now: threads, tasks, a server."""
