@@ -26,7 +26,8 @@ cdef struct Parcel:                        # a message that somebody may get now
 cdef class Consumer(Watcher):
     cdef readonly Core core
     cdef readonly AckTable table
-    cdef Windows windows                   # shared by the consumers of a stream
+    cdef Windows windows                   # shared by the consumers of a stream …
+    cdef int window                        # … and which of them we had last
     cdef readonly tuple filters
     cdef Matcher matcher
     cdef readonly uint64_t next_seq        # nothing below it is new to this consumer

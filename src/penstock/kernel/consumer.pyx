@@ -230,7 +230,7 @@ cdef class Consumer(Watcher):
         row = index.row_of(block, seq)
         if row < 0 or index.is_dead(block, <uint32_t>row):
             return 0
-        base = self.windows.fetch(self.core, block, <uint32_t>row, &record)
+        base = self.windows.fetch(self.core, block, <uint32_t>row, &record, <void*>self, &self.window)
         if base == NULL:
             self.core.store.note_damage(block.id, index.section(block, SECTION_OFFSETS)[row], seq)
             return 0
@@ -626,7 +626,10 @@ def retire(Core core not None, list consumers not None, int reason, int64_t now_
                 at += consumer.done_count
                 consumer.done_count = 0
             consumer.fit()
-        qsort(seqs, total, 8, _compare)
+        for n in range(1, total):
+            if seqs[n] < seqs[n - 1]:      # acks mostly come in order
+                qsort(seqs, total, 8, _compare)
+                break
         for n in range(total):
             if n and seqs[n] == seqs[n - 1]:
                 continue

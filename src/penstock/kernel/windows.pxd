@@ -10,14 +10,18 @@ cdef struct Window:
     uint64_t salt                          # with the id: which block; of another generation it differs
     uint64_t start
     uint64_t stop
-    uint64_t used                          # when it was last wanted
+    uint64_t used                          # when it was last wanted …
+    void* user                             # … and by whom
     uint8_t* data                          # NULL: none yet
 
 cdef class Windows:
-    cdef Window windows[8]
+    cdef Window windows[64]
     cdef uint64_t clock
+    cdef uint32_t unused                   # records that came from images since a window was wanted
     cdef uint64_t size                     # of the next read: large where much of the last one was wanted
     cdef uint32_t served                   # records of the last read that were
-    cdef readonly uint64_t reads           # of files, so far
-    cdef const uint8_t* fetch(self, Core core, Block* block, uint32_t row, Record* record) except? NULL
-    cdef Window* window(self, Core core, Block* block, uint64_t start, uint64_t stop) except NULL
+    cdef readonly uint64_t reads           # of files, so far …
+    cdef readonly uint64_t bytes_read      # … and how much
+    cdef readonly int count                # windows that have memory
+    cdef const uint8_t* fetch(self, Core core, Block* block, uint32_t row, Record* record, void* user, int* mine) except? NULL
+    cdef Window* window(self, Core core, Block* block, uint64_t start, uint64_t stop, void* user, int* mine) except NULL

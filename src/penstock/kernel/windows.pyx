@@ -9,9 +9,11 @@ from penstock.kernel.record cimport record_decode
 
 cdef enum:
     WINDOW = 262144
+    OVERLAP = 16384                        # what a window has of the next one: a record may lie across
     SMALLEST = 4096
     SERVED_MIN = 8                         # records that make a read worth its size
-    WINDOWS = 8
+    WINDOWS = 64
+    UNUSED_MAX = 4096
 
 
 cdef class Windows:
@@ -26,51 +28,79 @@ cdef class Windows:
     def clear(self):
         """Give the memory back: nobody reads for now."""
         cdef int n
-        for n in range(WINDOWS):
+        for n in range(self.count):
             free(self.windows[n].data)
             self.windows[n].data = NULL
             self.windows[n].block_id = 0
+        self.count = 0
+        self.unused = 0
 
-    cdef Window* window(self, Core core, Block* block, uint64_t start, uint64_t stop) except NULL:
-        """One that has [start, stop) of the block, which fits into it; short where the file is."""
-        cdef Window* oldest = &self.windows[0]
+    cdef Window* window(self, Core core, Block* block, uint64_t start, uint64_t stop, void* user, int* mine) except NULL:
+        """One that has [start, stop) of the block, which fits into it; short where the file is.
+
+        `mine` is the one that `user` had last: it is looked at first, and read into again where nobody else came to it.
+        """
+        cdef Window* chosen
         cdef Window* one
-        cdef int n, fd
+        cdef int n, at = mine[0], fd
         cdef int64_t got
+        cdef uint64_t first, size
         self.clock += 1
-        for n in range(WINDOWS):
-            one = &self.windows[n]
+        self.unused = 0
+        for n in range(-1, self.count):
+            if n < 0 and at >= self.count:
+                continue
+            one = &self.windows[at if n < 0 else n]
             if one.block_id == block.id and one.start <= start and stop <= one.stop and one.salt == block.base.salt:
                 one.used = self.clock
+                one.user = user
                 self.served += 1
+                if n >= 0:
+                    mine[0] = n
                 return one
-            if one.used < oldest.used:
-                oldest = one
-        if oldest.data == NULL:
-            oldest.data = <uint8_t*>malloc(WINDOW)
-            if oldest.data == NULL:
+        if at < self.count and self.windows[at].user == user:
+            mine[0] = at
+        elif self.count < WINDOWS:
+            mine[0] = self.count
+        else:
+            mine[0] = 0
+            for n in range(1, WINDOWS):
+                if self.windows[n].used < self.windows[mine[0]].used:
+                    mine[0] = n
+        chosen = &self.windows[mine[0]]
+        if chosen.data == NULL:
+            chosen.data = <uint8_t*>malloc(WINDOW + OVERLAP)
+            if chosen.data == NULL:
                 raise MemoryError
+            self.count += 1
         if block.file.fd < 0 and core.log.opened >= core.open_max:
             core.store.close_idle()
         fd = core.log.open_for_read(block.file)
         if fd < 0:
             raise OSError(-fd, os.strerror(-fd), os.fsdecode(block.file.path))
-        oldest.block_id = 0
+        chosen.block_id = 0
         # Who wants one message in a hundred must not have all of them read.
         self.size = min(self.size * 4, <uint64_t>WINDOW) if self.served >= SERVED_MIN else max(self.size // 4, <uint64_t>SMALLEST)
         self.served = 0
-        got = core.log.disk.pread(fd, oldest.data, min(max(self.size, stop - start), block.size - start), start)
+        first = start - start % self.size  # where others' windows begin, too: readers of one place share it
+        size = self.size + min(self.size, <uint64_t>OVERLAP)
+        if stop > first + size:
+            first = start
+            size = max(size, stop - start)
+        got = core.log.disk.pread(fd, chosen.data, min(size, block.size - first), first)
         if got < 0:
             raise OSError(-got, os.strerror(-got), os.fsdecode(block.file.path))
         self.reads += 1
-        oldest.block_id = block.id
-        oldest.salt = block.base.salt
-        oldest.start = start
-        oldest.stop = start + got
-        oldest.used = self.clock
-        return oldest
+        self.bytes_read += got
+        chosen.block_id = block.id
+        chosen.salt = block.base.salt
+        chosen.start = first
+        chosen.stop = first + got
+        chosen.used = self.clock
+        chosen.user = user
+        return chosen
 
-    cdef const uint8_t* fetch(self, Core core, Block* block, uint32_t row, Record* record) except? NULL:
+    cdef const uint8_t* fetch(self, Core core, Block* block, uint32_t row, Record* record, void* user, int* mine) except? NULL:
         """A row's record; NULL when it is damaged. `record` has offsets into what is returned."""
         cdef uint32_t* offsets = core.index.section(block, SECTION_OFFSETS)
         cdef uint64_t start = offsets[row]
@@ -79,10 +109,13 @@ cdef class Windows:
         cdef Window* window
         if block.file.image != NULL:
             base = block.file.image + start
+            self.unused += 1
+            if self.count and self.unused > UNUSED_MAX:
+                self.clear()               # all who read have come to the end
         elif stop - start > WINDOW:
             base = core.bytes_at(block, start, stop)
         else:
-            window = self.window(core, block, start, stop)
+            window = self.window(core, block, start, stop, user, mine)
             if window.stop < stop:
                 window.block_id = 0
                 return NULL
