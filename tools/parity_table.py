@@ -95,7 +95,10 @@ def endpoint_of(did: str) -> str:
 
 def is_pulled(group: str, frames: list[dict[str, Any]]) -> bool:
     """Whether these are messages of a consumer, or its statuses: they are read some steps after they were asked for."""
-    is_about = (group.startswith("consumer_") and group != "consumer_push") or group == "random_consumers"
+    is_about = (group.startswith("consumer_") and group != "consumer_push") or group in (
+        "random_consumers",
+        "random_feeds",
+    )
     heads = [str(frame.get("reply", "")) + str(frame.get("headers", "")) for frame in frames]
     return is_about and any(head.startswith(("$JS.ACK.", "NATS/1.0 4")) for head in heads)
 
@@ -243,7 +246,7 @@ SHARED = {  # groups by what they show, where no endpoint counts it
     "priority groups": "consumer_priority",
     "KV watchers, object stores, ordered consumers, as clients send them": "consumer_clients",
     "consumers over a restart": "consumer_restart",
-    "consumers by chance": "random_consumers",
+    "consumers by chance": "random_consumers random_feeds",
 }
 
 
