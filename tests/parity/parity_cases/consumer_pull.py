@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from catalog import add, case
@@ -511,3 +512,33 @@ def thousand(s: Script) -> None:
     s.value("replies", [[int(t[4]), int(t[5]), int(t[6]), int(t[8])] for t in tokens[:2] + tokens[-2:]])
     s.value("in order", [int(t[5]) for t in tokens] == list(range(1, 1001)))
     info(c)
+
+
+WIDE: list[tuple[str, dict[str, Any]]] = [
+    ("no filter", {}),
+    ("one subject", {"filter_subject": "t.7.x"}),
+    ("a wildcard", {"filter_subject": "t.*.y"}),
+    ("many filters", {"filter_subjects": [f"t.{n}.x" for n in range(0, 40, 3)]}),
+    ("last per subject", {"deliver_policy": "last_per_subject", "filter_subject": "t.*.x"}),
+    ("from the middle", {"deliver_policy": "by_start_sequence", "opt_start_seq": 1500, "filter_subject": "t.*.x"}),
+]
+
+
+@case(GROUP, "three thousand messages with holes, through filters")
+def wide(s: Script) -> None:
+    c = streamed(s, tuple(f"t.{n % 40}.{'xy'[n % 3 == 0]}" for n in range(3000)))
+    for seq in range(5, 3000, 7):
+        c.pub("$JS.API.STREAM.MSG.DELETE.T", {"seq": seq})
+    c.api("STREAM.PURGE.T", {"filter": "t.9.x", "keep": 3}, is_kept=False)
+    c.until("STREAM.INFO.T", "", lambda a: a["state"]["messages"] == 2531)
+    c.sub("p", "1")
+    for n, (title, config) in enumerate(WIDE):
+        answer = consume(c, durable_name=f"C{n}", max_ack_pending=-1, **config)
+        s.value(f"{title}: pending", answer["num_pending"])
+        pull(c, {"batch": 4000, "no_wait": True}, consumer=f"C{n}")
+        frames = c._read_until("", lambda f: f.reply is None, is_kept=False)
+        tokens = [(frame.reply or b"").decode().split(".") for frame in frames if frame.reply]
+        told = "\n".join(f"{t[4]} {t[5]} {t[6]} {t[8]}" for t in tokens)
+        bodies = b"".join(frame.subject + frame.payload for frame in frames)
+        s.value(f"{title}: {len(tokens)} messages", hashlib.sha256(told.encode() + bodies).hexdigest())
+        info(c, f"C{n}")
