@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ from attack import Client
 from delivering import NS, Reader, ack_of, status_of
 
 import penstock
+from penstock.consumer import rules
 from penstock.server.embedded import EmbeddedServer
 
 INT64_MAX = 2**63 - 1
@@ -134,3 +137,48 @@ def test_what_is_asked_of_a_stream_that_another_thread_deletes_is_answered(tmp_p
             db.delete_stream(stream.name)
             answered = {reader.message().subject for _ in range(15)}
             assert len(answered) == 15
+
+
+def test_a_consumer_made_before_the_loop_hears_that_its_namesake_is_gone_is_served(tmp_path: Path) -> None:
+    with penstock.open(tmp_path / "data") as db, penstock.Server(database=db) as server:
+        reader = Reader(server.port)
+        stream = db.stream("S", subjects=["s.>"])
+        reader.consumer()
+        consumers = stream.consumers
+        config = consumers.by_name["C"].config
+
+        async def replace() -> None:
+            thread = threading.Thread(target=stream.delete_consumer, args=("C",))
+            thread.start()
+            thread.join()
+            with stream._lock:
+                consumers.create(rules.admit(config, stream.config, consumers.configs))
+
+        assert server._loop is not None
+        asyncio.run_coroutine_threadsafe(replace(), server._loop).result()
+        reader.fill(1)
+        assert reader.fetch(1)[0].payload == b"1"
+
+
+def test_consumers_are_served_although_their_log_cannot_be_written(tmp_path: Path) -> None:
+    """What fails is tried again; who asks for messages gets them meanwhile."""
+    with penstock.open(tmp_path / "data") as db, penstock.Server(database=db) as server:
+        reader = Reader(server.port)
+        stream = db.stream("S", subjects=["s.>"])
+        reader.consumer()
+        reader.fill(3)
+        flush = stream.consumers.flush
+        failures: list[int] = []
+
+        def failing() -> int:
+            if len(failures) < 2:
+                failures.append(1)
+                raise ValueError("no disk can explain this")
+            return flush()
+
+        stream.consumers.flush = failing  # type: ignore[method-assign]
+        (first,) = reader.fetch(1)
+        assert reader.fetch(1)[0].payload == b"2"
+        assert len(failures) == 2
+        assert first.reply is not None
+        assert reader.request(first.reply.decode(), b"+ACK").payload == b""

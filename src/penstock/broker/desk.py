@@ -48,6 +48,7 @@ class ConsumerDesk:
         self._answers: deque[tuple[int, list[bytes]]] = deque()  # who is told when the log has come so far
         self._served_seq = 0  # what was committed when all consumers last had a look
         self._retry: asyncio.TimerHandle | None = None
+        self._mending: asyncio.TimerHandle | None = None
         self._is_told = False
         self._is_telling = False
         self.consumers.on_change.append(self._changed)
@@ -68,11 +69,15 @@ class ConsumerDesk:
         if self.is_closed:
             return
         delivery = self.deliveries.get(consumer.name)
-        if what == "delete" or consumer.is_deleted:
-            if delivery is not None and delivery.consumer is consumer:
-                del self.deliveries[consumer.name]
-                delivery.close(DELETED)
-        elif delivery is None:
+        is_gone = what == "delete" or consumer.is_deleted
+        if delivery is not None and (delivery.consumer is consumer) == is_gone:
+            # It was deleted; or another thread has deleted the one that had its name, and we hear of that later.
+            del self.deliveries[consumer.name]
+            delivery.close(DELETED)
+            delivery = None
+        if is_gone:
+            return
+        if delivery is None:
             self.deliveries[consumer.name] = Delivery(self, consumer)
         else:
             delivery.configured()
@@ -137,12 +142,14 @@ class ConsumerDesk:
                 self._served_seq = committed
             if not self.compiled.has_work:
                 return
-            has_more = self.compiled.serve(store.clock.now_ns(), self.turn.slice_ns)
+            if self.compiled.serve(store.clock.now_ns(), self.turn.slice_ns):
+                self.turn.touch_desk(self)
             self._write_down()
+        except Exception:
+            self._mend_soon()  # whoever waits is served then, if nothing else comes up
+            raise
         finally:
             lock.release()
-        if has_more:
-            self.turn.touch_desk(self)
 
     def _retry_soon(self, seconds: float) -> None:
         if self._retry is None:
@@ -153,6 +160,14 @@ class ConsumerDesk:
         if not self.is_closed:
             self.serve(looks_anew=self._served_seq == 0)
             self.turn.end()
+
+    def _mend_soon(self) -> None:
+        if self._mending is None:
+            self._mending = self.loop.call_later(MEND_S, self._mend_again)
+
+    def _mend_again(self) -> None:
+        self._mending = None
+        self._try_again()
 
     def _write_down(self) -> None:
         """Hand what has changed to the log, once for all of it."""
@@ -168,7 +183,7 @@ class ConsumerDesk:
         except StoreError as error:
             log.warning("stream %s: what consumers did could not be written down: %s", self.stream.name, error)
             self._answers.append((self.consumers.log.position if self.consumers.log is not None else 0, replies))
-            self._retry_soon(MEND_S)
+            self._mend_soon()
             return
         if store.committed_position < store.core.position:
             self.turn.wait_for(self.intake)
@@ -180,12 +195,18 @@ class ConsumerDesk:
 
     def _mend(self) -> None:
         """Acks wait for a log that could not be written: it is begun anew, with all that there is."""
-        log = self.consumers.log
-        if log is not None and log.failure() is not None and self._retry is None:
-            log.retry()
+        consumer_log = self.consumers.log
+        if consumer_log is None or consumer_log.failure() is None or self._mending is not None:
+            return
+        consumer_log.retry()
+        try:
             self.consumers.flush()
-            self.consumers.sync(log.position)
-            self.turn.wait_for(self.intake)
+        except StoreError as error:
+            log.warning("stream %s: what consumers did cannot be written down: %s", self.stream.name, error)
+            self._mend_soon()
+            return
+        self.consumers.sync(consumer_log.position)
+        self.turn.wait_for(self.intake)
 
     def settle(self) -> bool:
         """Tell those whose acks are durable: whether nobody waits any more."""
@@ -193,7 +214,7 @@ class ConsumerDesk:
             for reply in self._answers.popleft()[1]:
                 self.account.publish(reply)
         if self._answers and self.consumers.log is not None and self.consumers.log.failure() is not None:
-            self._retry_soon(MEND_S)
+            self._mend_soon()
         return not self._answers
 
     # The end.
@@ -213,8 +234,9 @@ class ConsumerDesk:
             self.consumers.on_change.remove(self._changed)
         if self._tell in self.stream._listeners:
             self.stream._listeners.remove(self._tell)
-        if self._retry is not None:
-            self._retry.cancel()
+        for timer in (self._retry, self._mending):
+            if timer is not None:
+                timer.cancel()
         for delivery in self.deliveries.values():
             delivery.close(DELETED)
         self.deliveries.clear()
