@@ -22,7 +22,7 @@ import pytest
 from penstock.cli.flags import Flag, parse_flags
 from penstock.cli.serve import CommandLine, main
 from penstock.cli.serve_run import run
-from penstock.cli.shim import install_shim
+from penstock.cli.shim import CODE, install_shim
 from penstock.errors import PenstockError
 from penstock.server.log import Log
 from penstock.server.options import Options
@@ -118,6 +118,27 @@ def test_what_cannot_be_done_is_one_line_and_an_exit_code(
     assert main(args) == 1
     text = capsys.readouterr().err
     assert text.startswith("nats-server: ") and told in text and text.count("\n") == 1
+
+
+def test_a_file_that_lets_plain_clients_in_does_so_with_the_flags_certificate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The flags' TLS once forgot the file's allow_non_tls, and a plain client was turned away."""
+    monkeypatch.setattr("penstock.server.conf_tls.why_unusable", lambda tls: "")
+    (tmp_path / "s.conf").write_text("allow_non_tls: true\n")
+    flags = ["--tls", "--tlscert", "c.pem", "--tlskey", "k.pem"]
+    for args, is_allowed in ((["-c", str(tmp_path / "s.conf"), *flags], True), (flags, False)):
+        tls = CommandLine(args).options()[0].tls
+        assert tls is not None and tls.allow_non_tls is is_allowed
+
+
+@pytest.mark.parametrize("code", [CODE, "import sys; sys.argv[1:] = ['serve']; from penstock.cli import main; main()"])
+def test_an_interrupt_during_the_start_is_not_lost(code: str) -> None:
+    """As KeyboardInterrupt it once came up in a callback of the import system, was dropped, and the server started."""
+    stand_in = "import signal, sys, types; serve = types.ModuleType('penstock.cli.serve'); "
+    stand_in += "serve.main = lambda *args: signal.raise_signal(signal.SIGINT); sys.modules[serve.__name__] = serve; "
+    done = subprocess.run([sys.executable, "-c", stand_in + code], capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
 
 
 def test_help_and_versions_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

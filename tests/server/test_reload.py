@@ -11,7 +11,7 @@ from penstock.server import reload
 from penstock.server.options import AccountOptions, JetStreamOptions, Options, TlsOptions, User, WebsocketOptions
 from penstock.server.reload import ReloadError, compare_options
 
-ELSEWHERE = {"no_auth_user", "tls", "websocket", "jetstream"}  # they have rules of their own
+ELSEWHERE = {"allow_non_tls", "no_auth_user", "tls", "websocket", "jetstream"}  # they have rules of their own
 NOT_COMPARED = {"config_file", "config_digest", "warnings", "no_log"}
 
 

@@ -4,6 +4,7 @@ Page: docs/cli.md.
 Thin faces over server/, db/, store/ and scan/. typer, rich and pyarrow are imported when a command needs them.
 """
 
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -12,6 +13,8 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 damage or something refused, 2 the command could not run."""
     given = list(sys.argv[1:] if args is None else args)
     if given[:1] == ["serve"]:  # its flags are Go's, and it starts fast: typer stays out of it
+        if args is None:  # the process is this command: as in shim.py, an interrupt must not be lost in an import
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
         from penstock.cli.serve import main as serve
 
         return serve(given[1:])

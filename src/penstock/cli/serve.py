@@ -207,6 +207,7 @@ class CommandLine:
         if not given["tlskey"]:
             raise FlagError("TLS Server private key must be present and valid")
         options.tls = TlsOptions(given["tlscert"], given["tlskey"], given["tlscacert"] or "", bool(given["tlsverify"]))
+        options.tls.allow_non_tls = options.allow_non_tls
         from penstock.server.conf_tls import why_unusable
 
         why = why_unusable(options.tls)

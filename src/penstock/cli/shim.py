@@ -14,7 +14,12 @@ TEXT = """#!/bin/sh
 # Written by `penstock serve --install-shim`: Penstock's server under the name of the one that it stands in for.
 {environment}exec {python} -P -c '{code}' "$@"
 """
-CODE = f'import sys; from penstock.cli.serve import main; sys.exit(main(sys.argv[1:], "{NAME}"))'
+# Until the server listens to signals itself, an interrupt ends the process: as KeyboardInterrupt it could come up in a
+# callback of the import system, which drops it, and the server would start though it was told to stop.
+CODE = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    f'from penstock.cli.serve import main; sys.exit(main(sys.argv[1:], "{NAME}"))'
+)
 
 
 def install_shim(folder: str) -> str:

@@ -90,7 +90,6 @@ class _Later:
 
     authorization: Authorization | None = None
     places: dict[str, Node] = field(default_factory=dict)  # where each account's users stand
-    is_plain_allowed: bool = False
 
 
 def _read_top(tree: dict[str, Node], options: Options, findings: Findings) -> None:
@@ -106,7 +105,7 @@ def _read_top(tree: dict[str, Node], options: Options, findings: Findings) -> No
     errors_before = len(findings.errors)
     findings.walk(tree, keys(handlers))
     if options.tls is not None:
-        options.tls.allow_non_tls = later.is_plain_allowed
+        options.tls.allow_non_tls = options.allow_non_tls
     if len(findings.errors) == errors_before:
         _join_auth(options, later, findings)
 
@@ -313,16 +312,13 @@ def _sections(options: Options, findings: Findings, later: _Later) -> dict[str, 
             raise Fault(node, "Duplicate 'store_dir' configuration")
         options.jetstream.store_dir = text_of(node)
 
-    def allow_non_tls(node: Node) -> None:
-        later.is_plain_allowed = flag_of(node)
-
     return {
         "authorization": authorization,
         "accounts": accounts,
         "store_dir storedir": store_dir,
         "jetstream": lambda node: read_jetstream(node, options.jetstream, findings),
         "tls": into(options, "tls", lambda node: read_tls(node, findings)),
-        "allow_non_tls": allow_non_tls,
+        "allow_non_tls": into(options, "allow_non_tls", flag_of),
         "websocket ws": lambda node: read_websocket(node, options.websocket, findings),
         "cluster": absent_section("cluster", findings),
         "gateway": absent_section("gateway", findings),

@@ -173,6 +173,7 @@ class Options:
     system_account: str = ""  # "": $SYS
     no_system_account: bool = False
     tls: TlsOptions | None = None
+    allow_non_tls: bool = False  # for `tls`, be it from the file or from flags
     websocket: WebsocketOptions = field(default_factory=WebsocketOptions)
     # bounds
     max_payload: int = 1024 * 1024
