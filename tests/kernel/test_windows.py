@@ -53,6 +53,15 @@ def test_fifty_readers_that_go_side_by_side_share_what_is_read(stream: Stream) -
     assert windows.bytes_read < 4 * stream.state().disk_bytes, f"{windows.reads} reads"
 
 
+def test_fifty_readers_that_take_much_one_after_the_other_share_what_is_read(stream: Stream) -> None:
+    """Each once read into its own window again, and what it had read was gone before the next one came."""
+    windows = Windows()
+    readers = [reader(stream, windows, f"s.{n}") for n in range(SUBJECTS)]
+    for _ in range(COUNT // SUBJECTS // 100):
+        assert sum(len(one.take(1, 100)) for one in readers) == 100 * SUBJECTS
+    assert windows.bytes_read < 1.5 * stream.state().disk_bytes, f"{windows.reads} reads"
+
+
 def test_a_reader_of_few_messages_does_not_read_them_all(stream: Stream) -> None:
     windows = Windows()
     stream.publish("s.0", b"the last")

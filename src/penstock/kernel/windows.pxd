@@ -17,6 +17,8 @@ cdef struct Window:
 cdef class Windows:
     cdef Window windows[64]
     cdef uint64_t clock
+    cdef void* user                        # who wanted one last …
+    cdef uint64_t shared                   # … and when that was another one than before
     cdef uint32_t unused                   # records that came from images since a window was wanted
     cdef uint64_t size                     # of the next read: large where much of the last one was wanted
     cdef uint32_t served                   # records of the last read that were

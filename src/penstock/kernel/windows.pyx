@@ -11,9 +11,12 @@ cdef enum:
     WINDOW = 262144
     OVERLAP = 16384                        # what a window has of the next one: a record may lie across
     SMALLEST = 4096
+    SMALLEST_SHARED = 65536
     SERVED_MIN = 8                         # records that make a read worth its size
+    SERVED_MIN_SHARED = 4                  # where others read, too: of a whole window; of a part of it as many less
     WINDOWS = 64
     UNUSED_MAX = 4096
+    ALONE_MIN = 16384                      # records after which one reader is taken to be alone
 
 
 cdef class Windows:
@@ -34,19 +37,27 @@ cdef class Windows:
             self.windows[n].block_id = 0
         self.count = 0
         self.unused = 0
+        self.user = NULL
+        self.shared = 0
 
     cdef Window* window(self, Core core, Block* block, uint64_t start, uint64_t stop, void* user, int* mine) except NULL:
         """One that has [start, stop) of the block, which fits into it; short where the file is.
 
-        `mine` is the one that `user` had last: it is looked at first, and read into again where nobody else came to it.
+        `mine` is the one that `user` had last: it is looked at first, and read into again where nobody else reads: others
+        would come to it later.
         """
         cdef Window* chosen
         cdef Window* one
         cdef int n, at = mine[0], fd
         cdef int64_t got
         cdef uint64_t first, size
+        cdef bint is_alone
         self.clock += 1
         self.unused = 0
+        if user != self.user:
+            if self.user != NULL:
+                self.shared = self.clock
+            self.user = user
         for n in range(-1, self.count):
             if n < 0 and at >= self.count:
                 continue
@@ -58,7 +69,8 @@ cdef class Windows:
                 if n >= 0:
                     mine[0] = n
                 return one
-        if at < self.count and self.windows[at].user == user:
+        is_alone = self.shared == 0 or self.clock - self.shared > ALONE_MIN
+        if is_alone and at < self.count and self.windows[at].user == user:
             mine[0] = at
         elif self.count < WINDOWS:
             mine[0] = self.count
@@ -79,8 +91,11 @@ cdef class Windows:
         if fd < 0:
             raise OSError(-fd, os.strerror(-fd), os.fsdecode(block.file.path))
         chosen.block_id = 0
-        # Who wants one message in a hundred must not have all of them read.
-        self.size = min(self.size * 4, <uint64_t>WINDOW) if self.served >= SERVED_MIN else max(self.size // 4, <uint64_t>SMALLEST)
+        # Who wants one message in a hundred must not have all of them read, unless others want what lies between.
+        if self.served >= SERVED_MIN or (not is_alone and self.served * <uint64_t>WINDOW >= self.size * SERVED_MIN_SHARED):
+            self.size = min(self.size * 4, <uint64_t>WINDOW)
+        else:
+            self.size = max(self.size // 4, <uint64_t>(SMALLEST if is_alone else SMALLEST_SHARED))
         self.served = 0
         first = start - start % self.size  # where others' windows begin, too: readers of one place share it
         size = self.size + min(self.size, <uint64_t>OVERLAP)
