@@ -9,8 +9,9 @@ import pytest
 from penstock.kernel.batch import Batch
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
+from penstock.store.snapshot import Snapshot
 
-MIB = 1 << 20
+KIB, MIB = 1 << 10, 1 << 20
 
 
 def test_a_block_of_a_busy_writer_is_set_aside_and_the_rest_given_back(tmp_path: Path) -> None:
@@ -34,6 +35,48 @@ def test_a_store_that_is_written_to_now_and_then_takes_what_it_needs(tmp_path: P
     store.append(Batch.of([("a", b"x")]))
     store.commit()
     assert sum(_taken(path) for path in (tmp_path / "s" / "blocks").iterdir()) < MIB // 4
+    store.stop()
+
+
+def test_zeros_stand_ahead_of_small_commits_and_are_cut_off_again(tmp_path: Path) -> None:
+    """The sync of a commit that makes no file longer is cheaper; to every reader they are the end of the block."""
+    root, limits = tmp_path / "s", Limits(block_size=256 * KIB)
+    store = FileStore(root, bytes(16), limits=limits, durability="disk")
+    lengths = set()
+    for n in range(200):
+        store.append(Batch.of([("a", b"%d" % n)]))
+        store.commit()
+        (block,) = (root / "blocks").glob("*.blk")
+        lengths.add(block.stat().st_size)
+        size = store.query.disk_bytes()
+        assert 0 <= block.stat().st_size - size <= 16 * KIB and not any(block.read_bytes()[size:])
+    assert len(lengths) <= 2
+    beside = Snapshot(root, bytes(16))
+    assert [one.data for one in beside.read()] == [b"%d" % n for n in range(200)]
+    (root / "HEAD").rename(root / "HEAD.away")  # what nobody tells of is read to the end of the file
+    assert len(list(Snapshot(root, bytes(16)).read())) == 200
+    (root / "HEAD.away").rename(root / "HEAD")
+    store.abandon()  # as a crash would: the zeros are still there
+    again = FileStore(root, bytes(16), limits=limits, durability="disk")
+    assert block.stat().st_size == again.query.disk_bytes() == size and not again.report.findings
+    for _ in range(200, 2000):  # into the next block
+        again.append(Batch.of([("a", bytes(300))]))
+        again.commit()
+    *sealed, active = sorted((root / "blocks").glob("*.blk"))
+    assert len(sealed) > 1 and all(path.read_bytes()[-1] for path in sealed)
+    again.stop()
+    assert active.read_bytes()[-1]
+    last = FileStore(root, bytes(16), limits=limits)
+    assert [one.seq for one in last.read()] == list(range(1, 2001)) and not last.report.findings
+    last.stop()
+
+
+def test_where_a_block_has_no_room_for_zeros_the_records_go_on(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "s", bytes(16), limits=Limits(block_size=80 * KIB), durability="disk")
+    for n in range(300):  # near the end of a block there is no room for zeros
+        store.append(Batch.of([("a", b"%0200d" % n)]))
+        store.commit()
+    assert [one.data for one in store.read()] == [b"%0200d" % n for n in range(300)]
     store.stop()
 
 

@@ -29,6 +29,7 @@ cdef struct BlockFile:
     uint8_t* image                         # the file's bytes [0, size) as they will be; NULL once dropped
     uint64_t capacity
     uint64_t reserved                      # space that the file system has set aside
+    uint64_t zeroed                        # the file is that long: zeros were written ahead of its records
     uint64_t size                          # appended; only the owner moves it
     uint64_t submitted                     # may be written
     uint64_t written

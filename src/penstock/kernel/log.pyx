@@ -55,6 +55,10 @@ cdef enum:
     THREADS_MAX = 4
     CHUNK = 1048576
     SLACK = 131072                         # what an image has above the size of a block
+    AHEAD_MIN = 16384                      # zeros that are written ahead of small commits: as many as the file has bytes, …
+    AHEAD_MAX = 262144                     # … between these two
+    AHEAD_COMMIT_MAX = 65536               # what a small commit is
+    AHEAD_NEVER = 4611686018427387904      # `zeroed` of a file for which there was no space
 
 
 cdef int64_t now_ns() noexcept nogil:
@@ -98,6 +102,23 @@ cdef BlockFile* _next_held(Log log, BlockFile* file, BlockFile* last) noexcept n
     return file
 
 
+cdef uint8_t[AHEAD_MAX] ZEROS
+
+
+cdef void _write_ahead(Log log, BlockFile* file, uint64_t stop) noexcept nogil:
+    """Zeros behind what a small commit is about to write: the sync of a commit that does not make its file longer is one
+    write to the disk, without the file system's journal. Where there is no space for them the commit goes on as ever."""
+    cdef uint64_t size
+    if log.durability == DURABLE_DISK and stop > file.zeroed and stop - file.written <= AHEAD_COMMIT_MAX:
+        size = min(max(stop, <uint64_t>AHEAD_MIN), <uint64_t>AHEAD_MAX)
+        if stop + size + SLACK > file.capacity:
+            return
+        if log.disk.pwrite(file.fd, ZEROS, size, stop) < 0:
+            log.disk.truncate_file(file.fd, file.written)   # what space there is belongs to the records
+            size = AHEAD_NEVER - stop
+        file.zeroed = stop + size
+
+
 cdef int _write_file(Log log, BlockFile* file) noexcept nogil:
     """Write what is submitted of a file, making it when it is not there."""
     cdef uint64_t stop = file.submitted
@@ -124,6 +145,7 @@ cdef int _write_file(Log log, BlockFile* file) noexcept nogil:
             if answer < 0:
                 return log.fail(<int>answer, "write", file.path)
     if file.written < stop:
+        _write_ahead(log, file, stop)
         answer = log.disk.pwrite(file.fd, file.image + file.written, stop - file.written, file.written)
         if answer < 0:
             return log.fail(<int>answer, "write", file.path)
@@ -398,9 +420,11 @@ cdef class Log:
 
     cdef void give_back(self, BlockFile* file) noexcept nogil:
         """The space that was set aside for a file and is not needed any more. It is only space: a failure harms nobody."""
-        if file.fd >= 0 and file.reserved > file.size + SLACK and file.synced == file.size:
+        if (file.fd >= 0 and file.synced == file.size
+                and (file.reserved > file.size + SLACK or file.zeroed > file.size)):
             self.disk.truncate_file(file.fd, file.size)
         file.reserved = 0
+        file.zeroed = 0
 
     cdef int64_t write_again(self, BlockFile* file) noexcept nogil:
         """Make the un-synced bytes of a file dirty once more, from what the kernel still has of them."""

@@ -271,6 +271,8 @@ class FileStore(Store):
             for path in [block.path for block in found.blocks if not block.is_synced]:
                 fd = self.disk.open(path, "w")
                 try:
+                    if path == last.path and not torn and len(last.data) > last.size:
+                        self.disk.truncate(fd, last.size)  # zeros, written ahead of records that never came
                     self.disk.sync(fd)
                 finally:
                     self.disk.close(fd)
