@@ -6,7 +6,7 @@ the log and deletes what work-queue and interest streams are done with. Rules: d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from penstock.consumer.config import ConsumerConfig
@@ -45,6 +45,7 @@ class Consumers:
         self._windows = Windows()
         self._touched: dict[Consumer, None] = {}
         self._has_changed = False  # somebody came, went or was changed since the last flush
+        self._was_rolled_back = False  # what nobody needs any more may be there again
         self._engines: list[Engine] = []
         if entries is not None:
             self._load(entries)
@@ -53,6 +54,7 @@ class Consumers:
             log.forget_entries()
         self._use_interest()
         self._reconcile()
+        self.store.on_rollback.append(self._rolled_back)
 
     def _load(self, entries: Mapping[int, Entry]) -> None:
         for number, entry in entries.items():
@@ -266,9 +268,28 @@ class Consumers:
         Nothing waits for a disk.
         """
         touched, self._touched = self._touched, {}
-        has_uses = self.rules.config.retention != "limits" and bool(touched)
-        if has_uses and retire(self.store.core, self._engines, self._reason, self.store.clock.now_ns()):
-            self.store.submit()
+        try:
+            if self.rules.config.retention != "limits" and touched and self._retire():
+                self.store.submit()
+        finally:
+            position = self._write_down(touched)
+        return position
+
+    def _retire(self) -> int:
+        """Delete what consumers are done with and nobody else needs: how many."""
+        core, now = self.store.core, self.store.clock.now_ns()
+        removed = retire(core, self._engines, self._reason, now)
+        if self._was_rolled_back and self.store.core.log.failure() is None:
+            self._was_rolled_back = False
+            removed += sweep(core, self._engines, self.rules.config.retention == "workqueue", self._reason, now)
+        return removed
+
+    def _rolled_back(self, seq: int) -> None:
+        """A commit has failed: its deletes are undone."""
+        self._was_rolled_back = True
+
+    def _write_down(self, touched: Iterable[Consumer]) -> int:
+        """Hand what has changed to the log: its position after that."""
         log = self.log
         if log is None:
             return 0

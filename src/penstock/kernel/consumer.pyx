@@ -477,6 +477,7 @@ cdef class Consumer(Watcher):
 
     cdef void rolled_back(self, uint64_t seq) noexcept:
         self.is_counted = False
+        self.windows.clear()               # they may hold what was never kept, and other messages may come to its place
 
     cdef uint64_t watched_from(self) noexcept:
         cdef uint64_t low = self.next_seq
@@ -612,6 +613,8 @@ def retire(Core core not None, list consumers not None, int reason, int64_t now_
     cdef Py_ssize_t total = 0, at = 0, n
     cdef uint64_t* seqs
     cdef Py_ssize_t removed = 0
+    if core.log.fail_errno:
+        return 0                           # it would be rolled back: they are kept until the disk works again
     for consumer in consumers:
         total += consumer.done_count
     if total == 0:
