@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,9 @@ def test_what_was_acknowledged_while_the_disk_failed_goes_when_it_works_again(tm
         disk.fail_at(1, errno.EIO, kinds=SYNC_KINDS, persistent=True)
         for message in messages[1:3]:
             message.ack()
+        deadline = time.monotonic() + 10
+        while stream.store.core.log.failure() is None:
+            assert time.monotonic() < deadline, "the fault did not come"
         with pytest.raises(StoreError):
             stream.publish("s.a", b"not kept")
         messages[3].ack()
