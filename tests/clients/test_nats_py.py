@@ -19,6 +19,7 @@ import pytest
 from certificates import Authority
 from nats.aio.client import Client
 from nats.errors import Error, MaxPayloadError, SlowConsumerError
+from nats.js import api
 from nats_py_scenes import Notes
 
 from harness import BASE, JETSTREAM, Kind, ServerProcess
@@ -100,6 +101,46 @@ def test_a_client_comes_back_to_a_server_that_was_killed_and_started_again(kind:
         assert ack.seq == 51
         assert (await js.get_msg("S", 50)).data == b"49"
         assert client.stats["reconnects"] == 1
+
+    with ServerProcess(kind, BASE + JETSTREAM) as server:
+        server.configure(server.config.replace("port: -1", f"port: {server.port}"))
+
+        async def ignore(_: Exception) -> None:
+            """That the connection was lost is what this is about."""
+
+        run(server, body, allow_reconnect=True, reconnect_time_wait=0.05, max_reconnect_attempts=-1, error_cb=ignore)
+
+
+@kinds
+def test_consumers_go_on_after_a_restart_and_ours_after_a_kill(kind: Kind) -> None:
+    """What was acknowledged for certain does not come again; the rest does; a push consumer finds its subscriber.
+
+    The real server writes a consumer's state down later: killed, it delivers again what it has confirmed the ack of.
+    """
+
+    async def body(client: Client) -> None:
+        js = client.jetstream()
+        await js.add_stream(name="S", subjects=["s.*"])
+        pull = await js.pull_subscribe("s.*", durable="pull", config=api.ConsumerConfig(ack_wait=1))
+        push = await js.subscribe("s.*", durable="push", config=api.ConsumerConfig(max_ack_pending=100))
+        for n in range(30):
+            await js.publish(f"s.{n}", b"%d" % n)
+        held = await pull.fetch(20, timeout=10)
+        for message in held[:10]:
+            await message.ack_sync(timeout=10)
+        for _ in range(30):
+            await (await push.next_msg(timeout=10)).ack_sync(timeout=10)
+        await asyncio.to_thread(server.restart, kind == "ours")
+        await client.flush(timeout=10)
+        left = set(range(10, 30))
+        while left:
+            for message in await pull.fetch(len(left), timeout=10):
+                left.remove(int(message.data))
+                await message.ack_sync(timeout=10)
+        await js.publish("s.new", b"new", timeout=10)
+        assert (await push.next_msg(timeout=10)).data == b"new"
+        info = await pull.consumer_info()
+        assert (info.num_ack_pending, info.num_pending, info.ack_floor.stream_seq) == (0, 1, 30)
 
     with ServerProcess(kind, BASE + JETSTREAM) as server:
         server.configure(server.config.replace("port: -1", f"port: {server.port}"))
