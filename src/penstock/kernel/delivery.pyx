@@ -398,7 +398,7 @@ cdef class Delivery(PushFeed):
 
     cdef int plan(self, int64_t now_ns, int64_t mono_ns) except -1:
         """Have the timer come when something is due."""
-        cdef int64_t due = self.next_ns + LATE_NS if self.next_ns else 0, deadline = 0
+        cdef int64_t due = self.next_ns + LATE_NS if self.next_ns and not self.is_in_pause(now_ns) else 0, deadline = 0
         if self.rate_due_ns and (due == 0 or self.rate_due_ns < due):
             due = self.rate_due_ns
         if self.heartbeat_ns and self.is_active and (due == 0 or self.sent_ns + self.heartbeat_ns < due):

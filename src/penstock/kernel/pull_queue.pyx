@@ -186,6 +186,8 @@ cdef class PullQueue(Mail):
         self.unlink(request)
         free(request.pin_id)
         free(request)
+        if self.first == NULL:
+            self.next_ns = 0               # a time that has passed, with nobody to look at, would wake us without end
 
     cdef void requeue(self, Request* request) noexcept:
         """The others come first now."""
