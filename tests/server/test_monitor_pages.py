@@ -213,8 +213,9 @@ def test_metrics_are_prometheus_text_with_the_figures_of_the_server(tmp_path: Pa
             await create_consumer(
                 client, "ORDERS", "billing", filter_subject="orders.1", pause_until="2090-01-01T00:00:00Z"
             )
-            for n in range(3):
-                await client.say(b"PUB orders.%d 2\r\nhi\r\n" % n)
+            published = [b"PUB orders.%d acks 2\r\nhi\r\n" % n for n in range(3)]
+            client.writer.write(b"SUB acks 9\r\n" + b"".join(published))
+            await client.reader.readuntil(b'"seq":3}')  # a consumer counts what is on disk
             head, body = await fetch(server.http_port, "/metrics")
             assert b"Content-Type: text/plain; version=0.0.4; charset=utf-8" in head
             families = parse(body.decode())
