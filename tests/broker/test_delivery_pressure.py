@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from attack import Probe
+from certificates import Authority
 from delivering import NS, Reader
+from wire_client import WireClient
 
 import penstock
 from penstock.server.embedded import EmbeddedServer
@@ -81,3 +83,36 @@ def test_a_client_without_headers_gets_messages_without_them(reader: Reader) -> 
     plain.pull("d.q", batch=1, expires=10 * NS)
     frame = plain.message()
     assert (frame.verb, frame.payload) == ("MSG", b"xyz")
+
+
+class SecureReader(Reader):
+    """One that turns to TLS after INFO."""
+
+    def __init__(self, port: int, authority: Authority, inbox: bytes) -> None:
+        WireClient.__init__(self, port)
+        self.inbox, self.count = inbox, 0
+        self.receive()
+        self.secure(authority.client_context())
+        self.send(b'CONNECT {"verbose":false,"headers":true}\r\nSUB %s.* 1\r\n' % inbox)
+        self.ping()
+
+
+def test_through_tls_too_everything_comes_though_the_client_reads_late(tmp_path: Path) -> None:
+    """What TLS holds is not the socket's: nobody says that there is room again unless we look."""
+    authority = Authority(tmp_path)
+    authority.server()
+    config = tmp_path / "s.conf"
+    config.write_text(f'tls {{ cert_file: "{tmp_path}/server.pem", key_file: "{tmp_path}/server.key" }}')
+    with penstock.Server(store_dir=tmp_path / "data", config=config, durability="os") as server:
+        reader = SecureReader(server.port, authority, b"_INBOX.reader")
+        reader.send(b"SUB d.* 2\r\n")
+        reader.create("S", "s.>")
+        reader.fill(300, size=SIZE)  # 30 MB
+        reader.consumer(ack_policy="none")
+        other = SecureReader(server.port, authority, b"_INBOX.other")
+        reader.pull("d.p", batch=300, expires=60 * NS)
+        while not other.about()["delivered"]["consumer_seq"]:
+            other.ping()
+        assert [int(reader.message().payload.rstrip(b"x")) for _ in range(300)] == list(range(1, 301))
+        reader.close()
+        other.close()

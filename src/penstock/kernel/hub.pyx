@@ -148,6 +148,7 @@ cdef class Hub:
                 except Exception:          # noqa: one connection's trouble is not the others'
                     log.exception("%r: sending failed", link)
             elif link.choked is not None:
+                link.backlog = 0           # it is sent to straight: nothing is under way
                 link.drained()
 
     cdef bint send_now(self, Client client) noexcept:

@@ -91,6 +91,7 @@ cdef class Mail(Hearer):
             if client.backlog + client.out_size <= CHOKED:
                 return False
             client.choke(self)
+            self.hub.soil(client)          # what is known of its transport may be old: have a look at the turn's end
             return True
         answer = self.sublist.match(subject, size, False)
         count = answer.group_ends[answer.group_count - 1] if answer.group_count else answer.plain_count
@@ -102,6 +103,7 @@ cdef class Mail(Hearer):
                 client = <Client>answer.subs[n].target
                 if client.backlog + client.out_size > CHOKED:
                     client.choke(self)
+                    self.hub.soil(client)
                     found = True
         return found
 
