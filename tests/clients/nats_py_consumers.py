@@ -165,13 +165,13 @@ async def pull(client: Client, note: Notes) -> None:
     await note("nothing", sub.fetch(1, timeout=0.1), all_seen)
     await note("nothing of many", sub.fetch(5, timeout=0.1), all_seen)
     await note("nothing, with heartbeats", sub.fetch(1, timeout=0.5, heartbeat=0.1), all_seen)
-    waiting = asyncio.create_task(sub.fetch(2, timeout=5))
-    info = await sub.consumer_info()
-    while info.num_waiting == 0:
-        info = await sub.consumer_info()
-    for n in range(2):
-        await js.publish("p.late", b"late %d" % n)
+    waiting = asyncio.create_task(sub.fetch(1, timeout=5))
+    while (await sub.consumer_info()).num_waiting == 0:
+        pass  # the server does not have the request yet
+    await js.publish("p.late", b"late")
     await note("a fetch that waited", waiting, all_seen)
+    await js.publish("p.late", b"later")
+    await note("one that did not", sub.fetch(1, timeout=5), all_seen)
     await note("no batch", sub.fetch(0))
 
     start = (await js.get_msg("P", 12, direct=False)).time

@@ -53,7 +53,9 @@ def test_faststream_consumes_streams_buckets_and_objects(kind: Kind, servers: di
         async def chained(text: str) -> None:
             await heard.put(("chained", text))
 
-        @broker.subscriber("fs.pull", stream=stream, durable="pull", pull_sub=PullSub(batch_size=5, batch=True, timeout=0.5))
+        @broker.subscriber(
+            "fs.pull", stream=stream, durable="pull", pull_sub=PullSub(batch_size=5, batch=True, timeout=0.5)
+        )
         async def pull(numbers: list[int]) -> None:
             for number in numbers:
                 await heard.put(("pull", number))
