@@ -182,3 +182,28 @@ def test_consumers_are_served_although_their_log_cannot_be_written(tmp_path: Pat
         assert len(failures) == 2
         assert first.reply is not None
         assert reader.request(first.reply.decode(), b"+ACK").payload == b""
+
+
+def test_what_only_a_deleted_consumer_wanted_goes_with_it_however_much_it_is(reader: Reader) -> None:
+    """In several turns of the loop, and before the delete is answered; others keep what they need."""
+    reader.create("I", "i.>", retention="interest")
+    for name, config in {"A": {"filter_subject": "i.a"}, "B": {}, "C": {}}.items():
+        config = {"durable_name": name, "ack_policy": "explicit", "max_ack_pending": -1, **config}
+        assert "error" not in reader.api(f"CONSUMER.CREATE.I.{name}", {"stream_name": "I", "config": config})
+    for n in range(10_000):
+        reader.publish("i.a" if n % 10 == 0 else "i.b", b"x")
+    reader.request("i.a", b"the last")
+    reader.publish("$JS.API.CONSUMER.MSG.NEXT.I.B", b'{"batch":100}', "d.b")
+    acks = [reader.message().reply for _ in range(100)]
+    for ack in acks[:50]:
+        reader.publish((ack or b"").decode())
+    assert reader.api("CONSUMER.DELETE.I.B") == {
+        "type": "io.nats.jetstream.api.v1.consumer_delete_response",
+        "success": True,
+    }
+    assert reader.state("I")["messages"] == 10_001
+    reader.api("CONSUMER.DELETE.I.C")
+    state = reader.state("I")
+    assert (state["messages"], state["first_seq"]) == (1001, 1)
+    reader.api("CONSUMER.DELETE.I.A")
+    assert reader.state("I")["messages"] == 0

@@ -10,6 +10,7 @@ import msgspec
 from penstock.api.call import Answer, Call, Endpoint, Fields
 from penstock.api.consumer_info import info_fields, pause_remaining
 from penstock.api.locked import changed, locked
+from penstock.broker.desk import LET_GO_SLICE
 from penstock.consumer.config_json import CreateRequest, decode_request
 from penstock.consumer.names import hash_name
 from penstock.consumer.rules import admit, resolve
@@ -107,11 +108,18 @@ def delete(call: Call) -> Answer:
 
 
 async def _delete(intake: Intake, name: str) -> Fields:
-    def remove() -> int:
-        find_consumer(intake, name)
-        return written(intake, intake.stream.consumers.delete(name))
+    consumers = intake.stream.consumers
 
-    await intake.consumers_durable(await changed(intake, remove))
+    def remove() -> tuple[Consumer, int, int]:
+        find_consumer(intake, name)
+        gone = consumers.delete(name, lets_go=False)
+        return gone, consumers.let_go(gone, LET_GO_SLICE), written(intake, gone)
+
+    gone, seq, position = await changed(intake, remove)
+    while seq:
+        await asyncio.sleep(0)
+        seq = await changed(intake, lambda: consumers.let_go(gone, LET_GO_SLICE, seq))  # noqa: B023
+    await intake.consumers_durable(position)
     return {"success": True}
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock")
 RETRY_S = 0.001  # until the next look at a lock that another thread had
 MEND_S = 1.0  # until what could not be written is tried again
+LET_GO_SLICE = 2000  # messages that go with a consumer in one turn
 SHUTDOWN = b"409 Server Shutdown"
 DELETED = b"409 Consumer Deleted"
 
@@ -81,6 +82,24 @@ class ConsumerDesk:
             self.deliveries[consumer.name] = Delivery(self, consumer)
         else:
             delivery.configured()
+
+    def let_go(self, gone: Consumer, start: int = 0) -> None:
+        """Delete what only `gone` needed, which was deleted, for as long as a turn may take, and go on in the next."""
+        if self.is_closed:
+            return
+        lock = self.stream._lock
+        if not lock.acquire(blocking=False):
+            self.loop.call_later(RETRY_S, self.let_go, gone, start)
+            return
+        try:
+            if self.stream.store.core.is_closed:
+                return
+            start = self.consumers.let_go(gone, LET_GO_SLICE, start)
+            self.turn.wait_for(self.intake)
+        finally:
+            lock.release()
+        if start:
+            self.loop.call_soon(self.let_go, gone, start)
 
     def configured(self) -> None:
         """The stream's configuration has changed."""

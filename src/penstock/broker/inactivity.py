@@ -65,7 +65,7 @@ class Inactivity:
             if delay_ns > 0:
                 self._wait(delay_ns)
             elif not desk.stream.store.core.is_closed and not delivery.consumer.is_deleted:
-                desk.consumers.delete(delivery.consumer.name)
+                desk.let_go(desk.consumers.delete(delivery.consumer.name, lets_go=False))
                 desk.intake.flush_consumers()
         finally:
             lock.release()

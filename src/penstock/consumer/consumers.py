@@ -15,7 +15,7 @@ from penstock.consumer.rules import Admission
 from penstock.kernel.ack_table import AckTable
 from penstock.kernel.constants import REASONS
 from penstock.kernel.consumer import Consumer as Engine
-from penstock.kernel.consumer import retire, sweep
+from penstock.kernel.consumer import let_go, retire, sweep
 from penstock.kernel.subject import Filters, covers
 from penstock.kernel.windows import Windows
 from penstock.store.file_store import FileStore
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.stream.stream import StreamRules
 
 ACK, INTEREST = REASONS.index("ack"), REASONS.index("interest")
+EVERYTHING = 2**62
 Listener = Callable[[Consumer, str], None]
 
 
@@ -187,8 +188,11 @@ class Consumers:
         self._has_changed = True
         self.drop_unneeded()  # what it skips, somebody else may not want either
 
-    def delete(self, name: str) -> Consumer:
-        """Remove a consumer; KeyError where there is none. What only it needed goes with it on an interest stream."""
+    def delete(self, name: str, *, lets_go: bool = True) -> Consumer:
+        """Remove a consumer; KeyError where there is none. What only it needed goes with it on an interest stream.
+
+        Who does not want to wait for that, as there may be much, calls `let_go` until it is done.
+        """
         consumer = self.by_name.pop(name)
         consumer.is_deleted = True
         consumer.engine.close()
@@ -198,9 +202,24 @@ class Consumers:
             self.log.remove(consumer.number)
         self._has_changed = True
         self._use_interest()
-        self.drop_unneeded()
+        if lets_go:
+            self.let_go(consumer, EVERYTHING)
         self._tell(consumer, "delete")
         return consumer
+
+    def let_go(self, gone: Consumer, most: int, start: int = 0) -> int:
+        """Interest retention: delete what only `gone` needed, which was deleted, after a look at `most` messages.
+
+        Where to go on; 0: that was all. What is left undone is done at the next open.
+        """
+        if self.rules.config.retention != "interest":
+            return 0
+        before = self.store.index.messages
+        now = self.store.clock.now_ns()
+        start = let_go(self.store.core, gone.engine, self._engines, start, most, INTEREST, now)
+        if self.store.index.messages < before:
+            self.store.submit()
+        return start
 
     def _put(self, consumer: Consumer) -> None:
         assert self.log is not None

@@ -663,6 +663,40 @@ def sweep(Core core not None, list consumers not None, bint only_wanted, int rea
     return removed
 
 
+def let_go(Core core not None, Consumer gone not None, list consumers not None, uint64_t start, Py_ssize_t most, int reason,
+           int64_t now_ns):
+    """Delete what only `gone` needed, which is none of the consumers any more, after a look at `most` messages from `start` on
+    (0: at first). Where to go on; 0: that was all. Commit comes after."""
+    cdef Consumer consumer
+    cdef Index index = core.index
+    cdef Py_ssize_t n, removed = 0, looked = 0
+    for consumer in consumers:
+        consumer.fit()
+    gone.fit()
+    if start == 0:
+        for n in range(gone.table.used):
+            removed += _remove_unneeded(core, consumers, gone.table.at(n).seq, reason, False)
+        for n in range(gone.last_at, gone.last_count):
+            removed += _remove_unneeded(core, consumers, gone.lasts[n], reason, False)
+        for n in range(gone.done_count):
+            removed += _remove_unneeded(core, consumers, gone.done[n], reason, False)
+        start = max(gone.next_seq, <uint64_t>1)
+        for consumer in consumers:         # who has as much before it, or more, needs all that is left
+            if consumer.next_seq <= start and (consumer.matcher.filters.is_all or consumer.filters == gone.filters):
+                start = index.last_seq + 1
+                break
+    while looked < most:
+        start = index.next_live(start, index.last_seq + 1, gone.matcher) if start <= index.last_seq else 0
+        if start == 0:
+            break
+        removed += _remove_unneeded(core, consumers, start, reason, False)
+        start += 1
+        looked += 1
+    if removed:
+        core.log_changes(now_ns)
+    return start
+
+
 cdef int _remove_unneeded(Core core, list consumers, uint64_t seq, int reason, bint only_wanted) except -1:
     cdef Index index = core.index
     cdef Consumer consumer
