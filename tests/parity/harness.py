@@ -223,7 +223,7 @@ class Servers:
         config = accounts_config(options)
         used = self._accounts_used.get(config, 0)
         if used == ACCOUNTS:
-            self._running.pop(config).stop()
+            self._running.pop(config).begin_stop()  # the end waits for it
             self._accounts_used[config] = used = 0
         server = self.shared(config)
         self._accounts_used[config] = used + 1
