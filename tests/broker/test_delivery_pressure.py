@@ -97,13 +97,19 @@ class SecureReader(Reader):
         self.ping()
 
 
-def test_through_tls_too_everything_comes_though_the_client_reads_late(tmp_path: Path) -> None:
-    """What TLS holds is not the socket's: nobody says that there is room again unless we look."""
+def secured(tmp_path: Path) -> tuple[Authority, EmbeddedServer]:
+    """An authority, and a server with its certificate."""
     authority = Authority(tmp_path)
     authority.server()
     config = tmp_path / "s.conf"
     config.write_text(f'tls {{ cert_file: "{tmp_path}/server.pem", key_file: "{tmp_path}/server.key" }}')
-    with penstock.Server(store_dir=tmp_path / "data", config=config, durability="os") as server:
+    return authority, penstock.Server(store_dir=tmp_path / "data", config=config, durability="os")
+
+
+def test_through_tls_too_everything_comes_though_the_client_reads_late(tmp_path: Path) -> None:
+    """What TLS holds is not the socket's: nobody says that there is room again unless we look."""
+    authority, embedded = secured(tmp_path)
+    with embedded as server:
         reader = SecureReader(server.port, authority, b"_INBOX.reader")
         reader.send(b"SUB d.* 2\r\n")
         reader.create("S", "s.>")
@@ -116,3 +122,18 @@ def test_through_tls_too_everything_comes_though_the_client_reads_late(tmp_path:
         assert [int(reader.message().payload.rstrip(b"x")) for _ in range(300)] == list(range(1, 301))
         reader.close()
         other.close()
+
+
+def test_the_server_stops_though_a_client_has_much_to_read(tmp_path: Path) -> None:
+    """The loop's end waited for what a client that does not read was still to be sent, for good."""
+    authority, embedded = secured(tmp_path)
+    with embedded as server:
+        reader = SecureReader(server.port, authority, b"_INBOX.reader")
+        reader.send(b"SUB d.* 2\r\n")
+        reader.create("S", "s.>")
+        reader.fill(100, size=SIZE)
+        reader.consumer(ack_policy="none")
+        reader.pull("d.p", batch=100, expires=60 * NS)
+        while not waiting_for(server, b"d.*"):
+            pass
+    reader.close()

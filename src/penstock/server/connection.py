@@ -158,6 +158,7 @@ class Connection(Link):
         self._is_lost = True
         if self._linger is not None:
             self._linger.cancel()
+            self.server.lingering.discard(self)
         self.close("Client Closed" if error is None else "Read Error")
 
     def eof_received(self) -> bool | None:
@@ -516,6 +517,7 @@ class Connection(Link):
                 if self.transport.get_write_buffer_size():  # one that does not read is not waited for
                     wait_s = self.server.options.write_deadline
                     self._linger = self.server.loop.call_later(wait_s, self.transport.abort)
+                    self.server.lingering.add(self)
         self.server.connection_closed(self)
 
     def _send_last(self) -> None:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from penstock.server.reload import Change
 
 LAME_DUCK_SLICE_S = 0.05
+LAST_WORDS_S = 1.0  # at the stop: so long a client may take to read what it was told
+ABORT_S = 0.5
 TlsParts = tuple[
     "ssl.SSLContext | None", "ssl.SSLContext | None", str
 ]  # of clients, of WebSockets; the first one's end
@@ -59,6 +61,7 @@ class Server:
         self.accounts: dict[str, Account] = {}
         self.system: Account | None = None
         self.connections: dict[int, Connection] = {}
+        self.lingering: set[Connection] = set()  # closed, and not yet sent all that was said to them
         self.closed = ClosedConnections(max(options.max_closed_clients, 1))
         self.total_connections = 0
         self.slow_consumers = 0
@@ -428,9 +431,19 @@ class Server:
         for connection in list(self.connections.values()):
             connection.close("Server Shutdown")
         await self._let_go()
+        await self._see_off()
         log_lines.stopped(self.log)
         assert self._stopped is not None
         self._stopped.set()
+
+    async def _see_off(self) -> None:
+        """Let clients read what was said last; the loop does not end while one that does not read is waited for."""
+        for seconds in (LAST_WORDS_S, ABORT_S):
+            until = self.loop.time() + seconds
+            while self.lingering and self.loop.time() < until:
+                await asyncio.sleep(0.005)
+            for connection in tuple(self.lingering):
+                connection.transport.abort()
 
     async def _stop_jetstream(self) -> None:
         if self.jetstream is not None:
