@@ -164,9 +164,7 @@ def main() -> int:
     story.say(f"ready after {served.ready_s:.2f} s on {served.url}; monitoring on {served.monitor}")
     story.took(asyncio.run(prepare(served.url)))
 
-    story.step(
-        f"{CLIENTS} ordinary clients (nats-py) publish, {IN_FLIGHT} in flight each; a worker consumes; kill -9."
-    )
+    story.step(f"{CLIENTS} ordinary clients (nats-py) publish, {IN_FLIGHT} in flight each; a worker consumes; kill -9.")
 
     async def under_load() -> tuple[list[int], set[int]]:
         load = asyncio.create_task(drive(served.url))

@@ -26,9 +26,7 @@ class Consumer:
     last_delivered_ns: int
     last_acked_ns: int
 
-    def __init__(
-        self, core: Core, table: AckTable, filters: Sequence[str], windows: Windows | None = None
-    ) -> None: ...
+    def __init__(self, core: Core, table: AckTable, filters: Sequence[str], windows: Windows | None = None) -> None: ...
     @property
     def core(self) -> Core: ...
     @property
