@@ -56,8 +56,9 @@ cdef enum:
     CHUNK = 1048576
     SLACK = 131072                         # what an image has above the size of a block
     AHEAD_MIN = 16384                      # zeros that are written ahead of small commits: as many as the file has bytes, …
-    AHEAD_MAX = 262144                     # … between these two
-    AHEAD_COMMIT_MAX = 65536               # what a small commit is
+    AHEAD_MAX = 262144                     # … between these two, …
+    AHEAD_COMMITS = 32                     # … but for so many commits of the size: large ones that come between pay for them
+    AHEAD_COMMIT_MAX = 16384               # what a small commit is
     AHEAD_NEVER = 4611686018427387904      # `zeroed` of a file for which there was no space
 
 
@@ -110,7 +111,8 @@ cdef void _write_ahead(Log log, BlockFile* file, uint64_t stop) noexcept nogil:
     write to the disk, without the file system's journal. Where there is no space for them the commit goes on as ever."""
     cdef uint64_t size
     if log.durability == DURABLE_DISK and stop > file.zeroed and stop - file.written <= AHEAD_COMMIT_MAX:
-        size = min(max(stop, <uint64_t>AHEAD_MIN), <uint64_t>AHEAD_MAX)
+        size = min(stop, AHEAD_COMMITS * (stop - file.written))
+        size = min(max(size, <uint64_t>AHEAD_MIN), <uint64_t>AHEAD_MAX)
         if stop + size + SLACK > file.capacity:
             return
         if log.disk.pwrite(file.fd, ZEROS, size, stop) < 0:
