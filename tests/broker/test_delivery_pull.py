@@ -249,3 +249,20 @@ def test_a_thousand_messages_come_in_order_and_their_acks_are_counted(reader: Re
     info = reader.about()
     assert info["ack_floor"] | {"last_active": ""} == {"consumer_seq": 1000, "stream_seq": 1000, "last_active": ""}
     assert info["num_ack_pending"] == 0
+
+
+def test_a_domains_own_name_for_requests_and_a_level_that_nobody_has(tmp_path: Path) -> None:
+    config = tmp_path / "s.conf"
+    config.write_text("jetstream { domain: hub }")
+    with penstock.Server(store_dir=tmp_path / "data", config=config) as server:
+        reader = Reader(server.port)
+        reader.create("S", "s.>")
+        reader.fill(1)
+        reader.consumer()
+        reader.publish("$JS.hub.API.CONSUMER.MSG.NEXT.S.C", b"1", "d.p")
+        assert reader.message().payload == b"1"
+        assert status_of(reader.request("$JS.hub.API.CONSUMER.MSG.NEXT.S.X")) == "503"
+        head = b"NATS/1.0\r\nNats-Required-Api-Level: 99\r\n\r\n"
+        reader.send(b"HPUB %s d.p %d %d\r\n%s\r\n" % (NEXT.encode(), len(head), len(head), head))
+        assert status_of(reader.message()) == "412 Required Api Level"
+        reader.close()
