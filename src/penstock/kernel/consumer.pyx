@@ -475,6 +475,21 @@ cdef class Consumer(Watcher):
                 raise MemoryError
         return 0
 
+    cdef int rows_gone(self, uint64_t start, uint64_t stop) except -1:
+        cdef Py_ssize_t n
+        cdef AckEntry* entry
+        self.is_counted = False
+        if self.tells:
+            for n in range(self.table.lower_bound(start), self.table.used):
+                entry = self.table.at(n)
+                if entry.seq >= stop:
+                    break
+                if self.table.pending_entry(entry.seq) != NULL:
+                    self.dropped.append((entry.seq, entry.dseq, entry.deliveries))
+        if self.table.remove(start, stop - 1) < 0:
+            raise MemoryError
+        return 0
+
     cdef void rolled_back(self, uint64_t seq) noexcept:
         self.is_counted = False
         self.windows.clear()               # they may hold what was never kept, and other messages may come to its place

@@ -67,6 +67,7 @@ cdef class Matcher:
 
 cdef class Watcher:                        # who wants to know of rows that go
     cdef int row_gone(self, uint64_t seq, uint32_t number) except -1
+    cdef int rows_gone(self, uint64_t start, uint64_t stop) except -1    # all of them in [start, stop), told at once
     cdef void rolled_back(self, uint64_t seq) noexcept
     cdef uint64_t watched_from(self) noexcept   # nothing below it is of interest
 
@@ -134,5 +135,6 @@ cdef class Index:
     cdef int rollback(self, uint64_t seq) except -1
     cdef int settle(self, uint64_t position) except -1
     cdef int tell_gone(self, uint64_t seq, uint32_t number) except -1
+    cdef int tell_all_gone(self, uint64_t start, uint64_t stop) except -1
     cdef int watch(self, Watcher watcher) except -1
     cdef int unwatch(self, Watcher watcher) except -1

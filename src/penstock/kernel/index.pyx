@@ -12,6 +12,10 @@ from penstock.kernel.subject_tree cimport NO_NUMBER
 cdef uint64_t STALE = 0x8000000000000000ULL
 cdef uint64_t SEQ_MAX = 0x7FFFFFFFFFFFFFFFULL
 
+cdef enum:
+    AT_ONCE_MIN = 1024                     # so many rows that go are not told one by one, …
+    AT_ONCE_TIMES = 32                     # … unless those that stay, which are counted anew then, are so many times as many
+
 cdef extern from *:
     int popcount "__builtin_popcountll"(unsigned long long value) noexcept nogil
     int ctz "__builtin_ctzll"(unsigned long long value) noexcept nogil
@@ -102,6 +106,9 @@ cdef class Watcher:
     """Somebody who counts rows, and wants to know of those that go."""
 
     cdef int row_gone(self, uint64_t seq, uint32_t number) except -1:
+        return 0
+
+    cdef int rows_gone(self, uint64_t start, uint64_t stop) except -1:
         return 0
 
     cdef void rolled_back(self, uint64_t seq) noexcept:
@@ -495,14 +502,19 @@ cdef class Index:
         cdef Py_ssize_t at
         cdef Block* block
         cdef uint32_t row, stop
+        cdef bint is_told
         if floor <= self.floor:
             return 0
         self.note(before, floor, reason, True)
+        seq = max(seq, before)
+        is_told = floor > seq + AT_ONCE_MIN and (floor - seq) * AT_ONCE_TIMES > self.last_seq + 1 - min(floor, self.last_seq + 1)
+        if is_told:
+            self.tell_all_gone(seq, floor)
         at = max(self.block_of(seq), 0)
         while at < self.block_count and self.blocks[at].first_seq < floor:
             block = self.blocks[at]
             if block.live:
-                row = <uint32_t>self.row_from(block, max(seq, before))
+                row = <uint32_t>self.row_from(block, seq)
                 stop = <uint32_t>self.row_from(block, floor)
                 self.section(block, SECTION_SIZES)
                 while row < stop:
@@ -514,6 +526,9 @@ cdef class Index:
         if self.last_seq + 1 < floor:
             self.last_seq = floor - 1
         self.find_first()
+        if is_told:
+            for watcher in self.watchers:
+                self.watch(watcher)
         return 0
 
     cdef int find_first(self) except -1:
@@ -774,6 +789,14 @@ cdef class Index:
             watcher.row_gone(seq, number)
             low = min(low, watcher.watched_from())
         self.watched_from = low
+        return 0
+
+    cdef int tell_all_gone(self, uint64_t start, uint64_t stop) except -1:
+        """Most of what there is goes: who watches is told once, and counts what is left anew. `watched_from` is to be set again."""
+        cdef Watcher watcher
+        for watcher in self.watchers:
+            watcher.rows_gone(start, stop)
+        self.watched_from = SEQ_MAX
         return 0
 
     cdef int settle(self, uint64_t position) except -1:
