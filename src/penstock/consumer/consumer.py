@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -48,12 +49,26 @@ def table_of(meta: Meta, state: bytes, notes: list[bytes]) -> AckTable:
     return table
 
 
+def last_seqs(store: Store, filters: Sequence[str], upto: int) -> list[int]:
+    """The last sequence of each subject that matches, at or below `upto`."""
+    return (store.query.last_seqs(filters, upto=upto) or []) if upto else []
+
+
 class Consumer:
     """One consumer. Its engine knows what comes next; everything here belongs to the holder of the stream's lock."""
 
     __slots__ = ("config", "created_ns", "engine", "is_deleted", "keepers", "last_active_ns", "meta", "name", "number")
 
-    def __init__(self, meta: Meta, number: int, store: Store, table: AckTable, windows: Windows) -> None:
+    def __init__(
+        self,
+        meta: Meta,
+        number: int,
+        store: Store,
+        table: AckTable,
+        windows: Windows,
+        lasts: Sequence[int] | None = None,
+    ) -> None:
+        """`lasts` is the list that ends at `meta.resume_seq`, where it is known already."""
         self.meta = meta
         self.name = meta.name
         self.config = meta.config
@@ -65,9 +80,10 @@ class Consumer:
         self.engine = Engine(store.core, table, self.config.filters, windows)
         self._configure(is_change=False)  # the deadlines in the table are those of this configuration
         if meta.resume_seq:
-            seqs = store.query.last_seqs(self.config.filters, upto=meta.resume_seq - 1) if meta.resume_seq > 1 else []
+            if lasts is None:
+                lasts = last_seqs(store, self.config.filters, meta.resume_seq - 1)
             delivered = table.delivered_stream_seq
-            self.engine.start_with([seq for seq in seqs or () if seq > delivered], max(meta.resume_seq, delivered + 1))
+            self.engine.start_with([seq for seq in lasts if seq > delivered], max(meta.resume_seq, delivered + 1))
         if meta.replay_to:
             self.engine.replay(meta.replay_to)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from penstock.consumer.config import ConsumerConfig
-from penstock.consumer.consumer import POLICIES, Consumer, Meta, decode_meta, encode_meta, table_of
+from penstock.consumer.consumer import POLICIES, Consumer, Meta, decode_meta, encode_meta, last_seqs, table_of
 from penstock.consumer.rules import Admission
 from penstock.kernel.ack_table import AckTable
 from penstock.kernel.constants import REASONS
@@ -125,15 +125,14 @@ class Consumers:
             return consumer
         now = self.store.clock.now_ns()
         config = admission.config
-        start, resume = self._start(config)
+        start, resume, lasts = self._start(config)
         is_kept = self.log is not None and not config.mem_storage
         number = self.log.next_number if self.log is not None and is_kept else 0
         table = AckTable(POLICIES[config.ack_policy], start)
         table.logged = is_kept
         replay_to = self.rules.last_seq if config.replay_policy == "original" else 0
-        consumer = Consumer(
-            Meta(admission.name, now, config, resume, replay_to), number, self.store, table, self._windows
-        )
+        meta = Meta(admission.name, now, config, resume, replay_to)
+        consumer = Consumer(meta, number, self.store, table, self._windows, lasts)
         self._add(consumer)
         if is_kept:
             self._put(consumer)
@@ -142,9 +141,10 @@ class Consumers:
         self._tell(consumer, "create")
         return consumer
 
-    def _start(self, config: ConsumerConfig) -> tuple[int, int]:
-        """The first sequence to deliver, and where it goes on after the list of each subject's last (0: none)."""
+    def _start(self, config: ConsumerConfig) -> tuple[int, int, list[int]]:
+        """The first sequence to deliver; where it goes on after the list of each subject's last (0: none); the list."""
         store, policy, resume = self.store, config.deliver_policy, 0
+        lasts: list[int] = []
         last = self.rules.last_seq
         start = first = store.index.first_seq
         if policy == "last":
@@ -159,11 +159,11 @@ class Consumers:
             firsts = [store.query.next_seq((one,), first) for one in config.filters]
             start = min((seq for seq in firsts if start <= seq < last), default=start)
         elif policy == "last_per_subject" and self.rules.config.max_msgs_per_subject != 1:
-            seqs = store.query.last_seqs(config.filters, upto=last) if last else []
+            lasts = last_seqs(store, config.filters, last)
             resume = last + 1
-            start = seqs[0] if seqs else last
+            start = lasts[0] if lasts else last
         start = max(start, first, 1)
-        return (start if policy == "by_start_sequence" else min(start, last + 1)), resume
+        return (start if policy == "by_start_sequence" else min(start, last + 1)), resume, lasts
 
     def set_config(self, consumer: Consumer, config: ConsumerConfig) -> None:
         """Change a consumer's configuration: by an update, a pause."""
