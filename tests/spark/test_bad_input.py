@@ -112,7 +112,7 @@ def test_a_stream_that_changes_under_a_query(spark: SparkSession, tmp_path: Path
         ({"maxTriggerDelay": "10 minutes"}, "not a duration"),
         ({"mode": "ignore"}, "one of fail, skip, quarantine is wanted"),
         ({"headers": "json"}, "one of map, raw, none is wanted"),
-        ({"table": "message"}, "one of messages, blocks, subjects, streams is wanted"),
+        ({"table": "message"}, "one of messages, blocks, subjects, streams, consumers is wanted"),
         ({"failOnDataLoss": "1"}, "true or false is wanted"),
         ({"subjects": "a..b"}, "option subjects='a..b'"),
         ({"columns": "seq,paylod"}, "no column 'paylod': did you mean payload?"),

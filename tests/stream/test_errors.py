@@ -47,6 +47,7 @@ REFERENCE = {
     10056: (400, "stream name in subject does not match request"),
     10058: (400, "stream name already in use with a different configuration"),
     10059: (404, "stream not found"),
+    10225: (400, "consumer's stream identity does not match"),
     10060: (400, "expected stream does not match"),
     10065: (400, "subjects overlap with an existing stream"),
     10074: (500, "replicas > 1 not supported in non-clustered mode"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from penstock.consumer.consumers import Consumers
 from penstock.db.database import Database
 from penstock.errors import BadSubject, PublishRefused, SubjectNotInStream
 from penstock.kernel.batch import Batch
@@ -49,6 +50,7 @@ def test_an_update_to_interest_that_a_crash_cut_short_is_finished_at_the_next_op
     wanted = config(retention="interest")
     store = FileStore(tmp_path / "T", bytes(16), limits=limits_of(wanted), durability="os")
     rules = StreamRules(wanted, store)
+    Consumers(rules, None)  # there are none, and nobody wants the messages
     assert store.index.messages == 0 and rules.last_seq == 2
     store.stop()
 
