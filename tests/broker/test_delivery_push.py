@@ -19,8 +19,8 @@ class Listener(Reader):
     """One that only listens: nothing that comes to it is passed over for an answer."""
 
     def listen(self, subject: str, sid: int, queue: str = "") -> None:
-        self.send(f"SUB {subject} {queue} {sid}\r\n".encode())
-        self.ping()
+        self.send(f"SUB {subject} {queue} {sid}\r\nPING\r\n".encode())  # in one: messages come after the PONG
+        assert self.receive().verb == "PONG"
 
 
 @pytest.fixture
