@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from penstock.kernel.hub import Hub
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
     from penstock.broker.intake import Intake
 
 log = logging.getLogger("penstock")
+# A processor that went to sleep takes longer to wake than a client takes to ask again, or a disk to sync. So after a
+# turn the loop looks at its sockets without sleeping for a moment, as long as that mostly finds something.
+LINGER_S = 60e-6
+LINGER_COMMIT_S = 250e-6  # while a commit is under way: nobody else wants the processor
+SOON_S = 300e-6  # a turn this soon after the last is one that lingering is for
+IDLE_TURNS_MAX = 4  # so many in a row that came later: there is nothing to wait for
 SLICE_NS = 1_000_000  # of delivery in one turn of the loop
 SLICE_NS_MIN = 100_000  # for each stream
 
@@ -36,6 +43,9 @@ class Turn:
         self._desks: dict[ConsumerDesk, None] = {}  # consumers heard something, or have more to deliver
         self.slice_ns = SLICE_NS  # how long one stream's consumers may deliver now
         self._call_soon = loop.call_soon
+        self._ended = self._awake_until = 0.0
+        self._idle_turns = IDLE_TURNS_MAX
+        self._is_awake = False
         loop.add_reader(self.event_fd, self._committed)
         hub.on_turn = self._ask
 
@@ -61,6 +71,7 @@ class Turn:
 
     def end(self) -> None:
         """Submit, settle, flush: once for everything that came in this turn."""
+        self._idle_turns = 0 if perf_counter() - self._ended < SOON_S else min(self._idle_turns + 1, IDLE_TURNS_MAX)
         self.hub.begin_turn_end()
         self.hub.take_batches()
         if self._desks:  # before the streams: what acks delete goes into the same commit
@@ -102,6 +113,19 @@ class Turn:
         self.hub.finish_turn_end()
         if self._touched or self._desks:  # what was answered or republished went into a stream; or there is more
             self._ask()
+        self._ended = perf_counter()
+        if self._idle_turns < IDLE_TURNS_MAX:
+            self._awake_until = self._ended + (LINGER_COMMIT_S if self._waiting else LINGER_S)
+            if not self._is_awake:
+                self._is_awake = True
+                self._call_soon(self._stay_awake)
+
+    def _stay_awake(self) -> None:
+        """Have the loop look at its sockets once more without sleeping."""
+        if perf_counter() < self._awake_until:
+            self._call_soon(self._stay_awake)
+        else:
+            self._is_awake = False
 
     def _committed(self) -> None:
         """A commit thread says that something moved."""
