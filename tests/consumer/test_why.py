@@ -212,3 +212,9 @@ def test_a_pending_message_says_how_often_it_came_and_when_it_comes_again() -> N
 )
 def test_a_consumer_tells_what_it_did_with_a_message(facts: dict[str, Any], code: str) -> None:
     assert at(**facts).code == code
+
+
+def test_of_a_message_that_is_gone_nobody_knows_whether_a_filter_matched() -> None:
+    filtered = changed(PULL, filter_subject="a.>")
+    reason = at(filtered, is_stored=False, matches=False, ack_floor_seq=8)
+    assert reason.code == "settled" and "its filter does not match" in reason.text

@@ -261,6 +261,8 @@ def _state_at(facts: MessageFacts, one: Delivery) -> tuple[str, str]:
         return "delivered", "delivered; it asks for no acknowledgement"
     if not one.delivered_count:
         return "before_start", "below its start, and not for it"
+    if not facts.is_stored and one.config.filters:
+        return "settled", "behind it: acknowledged, gone before it was, or on a subject that its filter does not match"
     if not facts.is_stored and seq > one.ack_floor_seq:
         return "settled", "acknowledged, or gone before it was"
     if one.config.deliver_policy in ("last", "last_per_subject", "new") and facts.time_ns < one.created_ns:
