@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from attack import Client
-from test_faults import FAULTS, failing
+from failing_disk import FAULTS, failing
 
 import penstock
 from penstock.testing import CrashDisk

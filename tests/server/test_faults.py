@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import os
 import time
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from attack import Client, Probe, assert_no_trace, memory_mb
+from failing_disk import FAULTS, failing
 
 import penstock
-from penstock.testing import SPACE_KINDS, SYNC_KINDS, CrashDisk, crash_images
-
-FAULTS: dict[str, tuple[int, Collection[str], bool]] = {  # errno, kinds, short
-    "sync": (errno.EIO, SYNC_KINDS, False),
-    "full": (errno.ENOSPC, SPACE_KINDS, False),
-    "short": (errno.ENOSPC, {"pwrite"}, True),
-}
-
-
-@contextmanager
-def failing(disk: CrashDisk, fault: str, n: int = 1, persistent: bool = False) -> Iterator[None]:
-    error, kinds, short = FAULTS[fault]
-    disk.fail_at(n, error, kinds=kinds, short=short, persistent=persistent)
-    try:
-        yield
-    finally:
-        disk.clear_faults()
+from penstock.testing import CrashDisk, crash_images
 
 
 class Record:
