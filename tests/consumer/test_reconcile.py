@@ -108,3 +108,24 @@ def test_a_consumer_that_is_to_start_above_the_end_moves_nothing(tmp_path: Path)
         assert stream.consumers.by_name["later"].engine.next_seq == 50
         assert stream.consumers.by_name["later"].engine.num_pending == 0
         assert stream.consumers.by_name["reset"].engine.next_seq == 2**62
+
+
+def test_an_interest_stream_deletes_nothing_while_a_consumer_cannot_be_read(tmp_path: Path) -> None:
+    with penstock.open(tmp_path, durability="os") as db:
+        stream = db.stream("S", subjects=["s.*"], retention="interest")
+        consumer = add(stream, ack_policy="explicit", filter_subject="s.a")
+        add(stream, "other", ack_policy="explicit", filter_subject="s.b")
+        stream.publish_many([("s.a", b"1"), ("s.b", b"2")])
+        assert stream.consumers.log is not None
+        stream.consumers.log.put(consumer.number, b"{no configuration", consumer.table.encode())
+        stream.consumers.log.submit()
+    with penstock.open(tmp_path, durability="os") as db:
+        stream = db.stream("S")
+        assert any("cannot be read" in finding.text for finding in stream.findings)
+        other = stream.consumers.by_name["other"]
+        assert take(stream, other, 5) == [2]
+        other.engine.ack(2, 0, 1)
+        stream.consumers.touch(other)
+        stream.consumers.flush()
+        stream.publish("s.c", b"3")
+        assert [message.data for message in stream.read()] == [b"1", b"2", b"3"]

@@ -53,6 +53,8 @@ class Consumers:
         elif log is not None:
             self._load(log.entries)
             log.forget_entries()
+        for engine in self._engines:
+            engine.collects = self._retention != "limits"
         self._use_interest()
         self._reconcile()
         self.store.on_rollback.append(self._rolled_back)
@@ -79,7 +81,7 @@ class Consumers:
     def _add(self, consumer: Consumer) -> None:
         self.by_name[consumer.name] = consumer
         self._engines.append(consumer.engine)
-        consumer.engine.collects = self.rules.config.retention != "limits"
+        consumer.engine.collects = self._retention != "limits"
 
     def _reconcile(self) -> None:
         """The stream and the log may have been cut off at different moments."""
@@ -92,7 +94,7 @@ class Consumers:
         for consumer in self.by_name.values():
             consumer.engine.reconcile()
             self.touch(consumer)
-        retention = self.rules.config.retention
+        retention = self._retention
         if retention == "interest" or (retention == "workqueue" and self.by_name):
             removed = sweep(
                 self.store.core, self._engines, retention == "workqueue", self._reason, self.store.clock.now_ns()
@@ -212,7 +214,7 @@ class Consumers:
 
         Where to go on; 0: that was all. What is left undone is done at the next open.
         """
-        if self.rules.config.retention != "interest":
+        if self._retention != "interest":
             return 0
         before = self.store.index.messages
         now = self.store.clock.now_ns()
@@ -237,25 +239,31 @@ class Consumers:
         if self.rules.config.retention != "interest":
             self.rules.interest = None
             return
-        filters: set[str] = set()
+        filters = {">"} if self._unread else set()
         for consumer in self.by_name.values():
             filters.update(consumer.config.filters or (">",))
         self.rules.interest = Filters([">"] if ">" in filters else sorted(filters)) if filters else None
 
     @property
+    def _retention(self) -> str:
+        """Nobody knows what a consumer needs that cannot be read: where interest decides, nothing is deleted then."""
+        retention = self.rules.config.retention
+        return "limits" if self._unread and retention == "interest" else retention
+
+    @property
     def _reason(self) -> int:
-        return ACK if self.rules.config.retention == "workqueue" else INTEREST
+        return ACK if self._retention == "workqueue" else INTEREST
 
     def drop_unneeded(self) -> None:
         """Interest retention: delete what no consumer wants (any more)."""
-        if self.rules.config.retention == "interest" and sweep(
+        if self._retention == "interest" and sweep(
             self.store.core, self._engines, False, INTEREST, self.store.clock.now_ns()
         ):
             self.store.submit()
 
     def configured(self) -> None:
         """The stream's configuration has changed."""
-        retention = self.rules.config.retention
+        retention = self._retention
         for consumer in self.by_name.values():
             consumer.engine.collects = retention != "limits"
         self._use_interest()
@@ -288,7 +296,7 @@ class Consumers:
         """
         touched, self._touched = self._touched, {}
         try:
-            if self.rules.config.retention != "limits" and touched and self._retire():
+            if self._retention != "limits" and touched and self._retire():
                 self.store.submit()
         finally:
             position = self._write_down(touched)
@@ -300,7 +308,7 @@ class Consumers:
         removed = retire(core, self._engines, self._reason, now)
         if self._was_rolled_back and self.store.core.log.failure() is None:
             self._was_rolled_back = False
-            removed += sweep(core, self._engines, self.rules.config.retention == "workqueue", self._reason, now)
+            removed += sweep(core, self._engines, self._retention == "workqueue", self._reason, now)
         return removed
 
     def _rolled_back(self, seq: int) -> None:
