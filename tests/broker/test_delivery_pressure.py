@@ -9,7 +9,6 @@ import pytest
 from attack import Probe
 from certificates import Authority
 from delivering import NS, Reader
-from wire_client import WireClient
 
 import penstock
 from penstock.server.embedded import EmbeddedServer
@@ -88,12 +87,11 @@ def test_a_client_without_headers_gets_messages_without_them(reader: Reader) -> 
 class SecureReader(Reader):
     """One that turns to TLS after INFO."""
 
-    def __init__(self, port: int, authority: Authority, inbox: bytes) -> None:
-        WireClient.__init__(self, port)
-        self.inbox, self.count = inbox, 0
+    def __init__(self, port: int, authority: Authority, inbox: str) -> None:
+        self._open(port, inbox)
         self.receive()
         self.secure(authority.client_context())
-        self.send(b'CONNECT {"verbose":false,"headers":true}\r\nSUB %s.* 1\r\n' % inbox)
+        self.send(b'CONNECT {"verbose":false,"headers":true}\r\nSUB %s.* 1\r\n' % self.inbox)
         self.ping()
 
 
@@ -110,12 +108,12 @@ def test_through_tls_too_everything_comes_though_the_client_reads_late(tmp_path:
     """What TLS holds is not the socket's: nobody says that there is room again unless we look."""
     authority, embedded = secured(tmp_path)
     with embedded as server:
-        reader = SecureReader(server.port, authority, b"_INBOX.reader")
+        reader = SecureReader(server.port, authority, "_INBOX.reader")
         reader.send(b"SUB d.* 2\r\n")
         reader.create("S", "s.>")
         reader.fill(300, size=SIZE)  # 30 MB
         reader.consumer(ack_policy="none")
-        other = SecureReader(server.port, authority, b"_INBOX.other")
+        other = SecureReader(server.port, authority, "_INBOX.other")
         reader.pull("d.p", batch=300, expires=60 * NS)
         while not other.about()["delivered"]["consumer_seq"]:
             other.ping()
@@ -128,7 +126,7 @@ def test_the_server_stops_though_a_client_has_much_to_read(tmp_path: Path) -> No
     """The loop's end waited for what a client that does not read was still to be sent, for good."""
     authority, embedded = secured(tmp_path)
     with embedded as server:
-        reader = SecureReader(server.port, authority, b"_INBOX.reader")
+        reader = SecureReader(server.port, authority, "_INBOX.reader")
         reader.send(b"SUB d.* 2\r\n")
         reader.create("S", "s.>")
         reader.fill(100, size=SIZE)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from types import TracebackType
 from typing import Any
 
@@ -47,10 +48,8 @@ class Client(WireClient):
     """A connection that has said CONNECT, and hears `inbox`."""
 
     def __init__(self, port: int, inbox: str = "_INBOX.me", **options: Any) -> None:
-        super().__init__(port)
-        self.inbox = inbox.encode()
+        self._open(port, inbox)
         self.info = json.loads(self.receive().text)
-        self.count = 0
         connect = {
             "verbose": False,
             "pedantic": False,
@@ -62,19 +61,29 @@ class Client(WireClient):
         self.send(b"CONNECT " + json.dumps(connect).encode() + b"\r\nSUB " + self.inbox + b".* 1\r\n")
         self.ping()
 
+    def _open(self, port: int, inbox: str) -> None:
+        WireClient.__init__(self, port)
+        self.inbox = inbox.encode()
+        self.count = 0
+        self._passed: deque[Frame] = deque()  # messages that came while something else was waited for
+
     def __del__(self) -> None:
         self.close()
 
     def ping(self, wait: float = 10.0) -> float:
-        """Seconds until the PONG; what comes before it is passed over."""
+        """Seconds until the PONG; messages that come before it are kept for `message`."""
         began = time.perf_counter()
         self.send(b"PING\r\n")
-        while self.receive(wait).verb != "PONG":
-            pass
+        while (frame := self.receive(wait)).verb != "PONG":
+            if frame.verb in ("MSG", "HMSG"):
+                self._passed.append(frame)
         return time.perf_counter() - began
 
     def message(self, wait: float = 10.0) -> Frame:
         """The next message; the server's pings are answered."""
+        return self._passed.popleft() if self._passed else self._next(wait)
+
+    def _next(self, wait: float) -> Frame:
         while True:
             frame = self.receive(wait)
             if frame.verb == "PING":
@@ -89,15 +98,16 @@ class Client(WireClient):
         self.send(self.pub(subject, payload, reply))
 
     def request(self, subject: str, payload: bytes | dict[str, Any] = b"", wait: float = 10.0) -> Frame:
-        """The answer to a request."""
+        """The answer to a request; other messages that come before it are kept for `message`."""
         self.count += 1
         body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
         reply = f"{self.inbox.decode()}.{self.count}"
         self.publish(subject, body, reply)
         while True:
-            frame = self.message(wait)
+            frame = self._next(wait)
             if frame.subject == reply.encode():
                 return frame
+            self._passed.append(frame)
 
     def ask(self, subject: str, payload: bytes | dict[str, Any] = b"", wait: float = 10.0) -> dict[str, Any]:
         """The JSON of the answer."""
