@@ -40,6 +40,10 @@ cdef class Batch:
     cdef readonly bint has_rules
     cdef public bint takes_names           # subjects may have a wildcard for a token: they come from a client, or were stored
     cdef list keep
+    cdef bint has_many                     # subjects are copied
+    cdef uint8_t* texts                    # where the next copy goes
+    cdef Py_ssize_t texts_left
+    cdef const uint8_t* near(self, const uint8_t* text, Py_ssize_t size) except NULL
     cdef int reserve(self, Py_ssize_t count) except -1
     cdef Incoming* add(self) except NULL
     cdef int add_item(self, object subject, object payload, object headers) except -1

@@ -2,27 +2,25 @@
 
 `Batch.of(items)` takes (subject, payload) or (subject, payload, headers) tuples; a server fills one from its read buffer.
 """
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int32_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memchr, memcmp, memset, strlen
+from libc.string cimport memchr, memcmp, memcpy, memset, strlen
 
 from penstock.kernel.block_scan cimport BlockScan, ScanRow
 from penstock.kernel.format cimport FLAG_HEADERS, FLAG_MSG_ID, FLAG_TTL
 from penstock.kernel.header_lines cimport line_end
+from penstock.kernel.prefetch cimport prefetch
 
 cdef extern from "Python.h":
     PyObject* PyList_GET_ITEM(object items, Py_ssize_t n)
     bint PyTuple_CheckExact(PyObject* item)
     Py_ssize_t tuple_size "PyTuple_GET_SIZE"(PyObject* item)
     PyObject* tuple_item "PyTuple_GET_ITEM"(PyObject* item, Py_ssize_t n)
-
-cdef extern from *:
-    void prefetch "__builtin_prefetch"(const void* at) noexcept nogil
 
 cdef extern from "string.h" nogil:
     void* memmem(const void* haystack, size_t size, const void* needle, size_t needle_size)
@@ -31,6 +29,9 @@ cdef extern from "string.h" nogil:
 cdef enum:
     RULED_COUNT = 16
     RULED_SIZE_MAX = 43
+    GROUP = 32
+    TEXTS_SIZE = 16384                     # subjects of a batch are copied to chunks of this size, …
+    TEXT_MAX = 1024                        # … but for those that are longer than this
     SIZE_SAFE = 16 * 1024 * 1024           # up to this no record is too large, whatever the subject
 
 cdef const char* RULED[RULED_COUNT]
@@ -45,12 +46,16 @@ for _n in range(RULED_COUNT):
     RULED_SIZES[_n] = strlen(RULED[_n])
 
 
-cdef inline void _hint_item(PyObject* item) noexcept:
-    """Subjects and payloads lie anywhere in memory: ask for the heads of those that come next."""
-    if PyTuple_CheckExact(item) and tuple_size(item) >= 2:
-        prefetch(tuple_item(item, 0))
-        prefetch(<char*>tuple_item(item, 0) + 64)
-        prefetch(tuple_item(item, 1))
+cdef inline void _hint_items(object items, Py_ssize_t start, Py_ssize_t stop) noexcept:
+    """Subjects and payloads lie anywhere in memory: ask for the heads of those that come next, all at once."""
+    cdef PyObject* item
+    cdef Py_ssize_t n
+    for n in range(start, stop):
+        item = PyList_GET_ITEM(items, n)
+        if PyTuple_CheckExact(item) and tuple_size(item) >= 2:
+            prefetch(tuple_item(item, 0))
+            prefetch(<char*>tuple_item(item, 0) + 64)
+            prefetch(tuple_item(item, 1))
 
 
 cdef class Batch:
@@ -86,6 +91,22 @@ cdef class Batch:
         self.count += 1
         return item
 
+    cdef const uint8_t* near(self, const uint8_t* text, Py_ssize_t size) except NULL:
+        """A copy beside those of the others: what is read again and again must not lie all over the memory."""
+        cdef bytes chunk
+        if size > TEXT_MAX:
+            return text
+        if size > self.texts_left:
+            chunk = PyBytes_FromStringAndSize(NULL, TEXTS_SIZE)
+            self.keep.append(chunk)
+            self.texts = <uint8_t*>PyBytes_AS_STRING(chunk)
+            self.texts_left = TEXTS_SIZE
+        memcpy(self.texts, text, size)
+        text = self.texts
+        self.texts += size
+        self.texts_left -= size
+        return text
+
     cdef int add_item(self, object subject, object payload, object headers) except -1:
         cdef Py_ssize_t size
         cdef const char* text
@@ -98,7 +119,7 @@ cdef class Batch:
             size = PyBytes_GET_SIZE(subject)
         else:
             raise TypeError(f"a subject is str or bytes, not {type(subject).__name__}")
-        item.subject = <const uint8_t*>text
+        item.subject = self.near(<const uint8_t*>text, size) if self.has_many else <const uint8_t*>text
         item.subject_size = <uint32_t>min(size, 0xFFFFFFFF)
         if PyBytes_CheckExact(payload):
             raw = <bytes>payload
@@ -135,9 +156,10 @@ cdef class Batch:
         is_list = isinstance(items, list)
         batch.keep.append(items)
         batch.reserve(len(items))
+        batch.has_many = len(items) > GROUP
         for item in items:
-            if is_list and PyList_GET_SIZE(items) > batch.count + 8:
-                _hint_item(PyList_GET_ITEM(items, batch.count + 8))
+            if is_list and batch.count & (GROUP - 1) == 0:
+                _hint_items(items, batch.count + GROUP, min(batch.count + 2 * GROUP, PyList_GET_SIZE(items)))
             if type(item) is tuple and PyTuple_GET_SIZE(item) == 2:
                 batch.add_item(<object>PyTuple_GET_ITEM(item, 0), <object>PyTuple_GET_ITEM(item, 1), None)
                 continue

@@ -3,7 +3,7 @@
 Both doors use it: the library takes messages, the server has frames written from them. It is socket-free and clock-free, and its owner
 holds the stream's lock. `look` tells what would be delivered now and changes nothing that matters; `hand_over` delivers it.
 """
-from libc.stdlib cimport free, malloc, qsort, realloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
 from penstock.kernel.ack_table cimport ACK_ALL, ACK_EXPLICIT, ACK_NONE, AckEntry
@@ -13,6 +13,7 @@ from penstock.kernel.index cimport SECTION_OFFSETS, SECTION_SUBJECTS, Block
 from penstock.kernel.message cimport Message
 from penstock.kernel.reader cimport total_wanted
 from penstock.kernel.record cimport Record
+from penstock.kernel.seq_sort cimport sort_seqs
 from penstock.kernel.subject cimport Filters
 from penstock.kernel.subject_tree cimport NO_NUMBER
 
@@ -30,11 +31,6 @@ cdef class Delivered:
 
     def __repr__(self):
         return f"<Delivered {self.message.seq} as {self.consumer_seq}, {self.deliveries} times>"
-
-
-cdef int _compare(const void* a, const void* b) noexcept nogil:
-    cdef uint64_t x = (<uint64_t*>a)[0], y = (<uint64_t*>b)[0]
-    return -1 if x < y else x > y
 
 
 cdef class Consumer(Watcher):
@@ -644,10 +640,7 @@ def retire(Core core not None, list consumers not None, int reason, int64_t now_
                 at += consumer.done_count
                 consumer.done_count = 0
             consumer.fit()
-        for n in range(1, total):
-            if seqs[n] < seqs[n - 1]:      # acks mostly come in order
-                qsort(seqs, total, 8, _compare)
-                break
+        sort_seqs(seqs, total)             # acks mostly come in order
         for n in range(total):
             if n and seqs[n] == seqs[n - 1]:
                 continue

@@ -13,6 +13,7 @@ cdef struct Ahead:
     const uint8_t* subject                 # NULL: nothing is known
     uint32_t hash
     uint32_t number                        # most likely
+    Py_ssize_t block                       # where its first message is, most likely
 
 cdef struct HashedId:
     const Incoming* item                   # NULL: nothing is known
@@ -26,7 +27,7 @@ cdef class Core:
     cdef Matcher accepts                   # the stream's subjects
     cdef Block* active                     # NULL: the next append begins a block
     cdef BlockFile* file
-    cdef Ahead ahead[32]                   # what is known of the next messages of a batch
+    cdef Ahead ahead[128]                  # what is known of the next messages of a batch: four groups
     cdef HashedId hashed[16]               # the ids of the next messages of a batch
     cdef list spans                        # (offset, size) of the active block's control records
     cdef uint64_t block_size
@@ -46,7 +47,10 @@ cdef class Core:
     cdef public uint32_t open_max          # block files that may be open to be read
 
     cdef int check(self) except -1
-    cdef void fetch_ahead(self, Batch batch, Py_ssize_t start, Py_ssize_t n, Py_ssize_t stop) noexcept
+    cdef void fetch_ahead(self, Batch batch, Py_ssize_t n, Py_ssize_t start, Py_ssize_t stop) noexcept
+    cdef void fetch_slots(self, Batch batch, Py_ssize_t start, Py_ssize_t stop) noexcept
+    cdef void fetch_places(self, Py_ssize_t start, Py_ssize_t stop) noexcept
+    cdef void fetch_rows(self, Py_ssize_t start, Py_ssize_t stop) noexcept
     cdef uint32_t look_up(self, Incoming* item, Py_ssize_t n) noexcept
     cdef void hash_ahead(self, Incoming* item, Py_ssize_t n, DedupeWindow ids) noexcept
     cdef int store_new(self, Incoming* item, Py_ssize_t n, int64_t now, int64_t clock, DedupeWindow ids,

@@ -6,7 +6,7 @@ others stop at the committed sequence; a commit that fails is rolled back, so th
 import os
 import resource
 
-from libc.stdlib cimport free, malloc, qsort, realloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from penstock.kernel.batch cimport (
@@ -23,9 +23,11 @@ from penstock.kernel.index cimport (
 from penstock.kernel.log cimport DURABLE_DISK, DURABLE_LAZY, DURABLE_MEMORY, DURABLE_OS, free_block_file
 from penstock.kernel.marks cimport Mark
 from penstock.kernel.message cimport make_message
+from penstock.kernel.prefetch cimport prefetch
 from penstock.kernel.record cimport (
     RECORD_TORN, control_write, message_size, message_write, record_decode, reference_size,
 )
+from penstock.kernel.seq_sort cimport sort_seqs
 from penstock.kernel.subject cimport Filters, as_filters, name_is_valid, subject_is_valid
 from penstock.kernel.subject_tree cimport NO_NUMBER
 from penstock.kernel.varint cimport write_varint, zigzag
@@ -36,13 +38,10 @@ cdef extern from "sys/random.h" nogil:
 
 cdef enum:
     WIDE = 4096                            # subjects above which a look-up waits for memory
-    LOOK_AHEAD = 6
-    AHEAD_MASK = 31
+    GROUP = 32
+    AHEAD_MASK = 127
     IDS_AHEAD = 8
     IDS_MASK = 15
-
-cdef extern from *:
-    void prefetch "__builtin_prefetch"(const void* at) noexcept nogil
 
 cdef uint64_t SEQ_MAX = 0x7FFFFFFFFFFFFFFFULL
 cdef uint64_t _forks = 0
@@ -65,11 +64,6 @@ cdef inline void fetch_payload(Incoming* item) noexcept nogil:
     while at < stop:
         prefetch(item.payload + at)
         at += 64
-
-
-cdef int _compare(const void* a, const void* b) noexcept nogil:
-    cdef uint64_t x = (<uint64_t*>a)[0], y = (<uint64_t*>b)[0]
-    return -1 if x < y else x > y
 
 
 cdef class Core:
@@ -138,8 +132,8 @@ cdef class Core:
             for n in range(start, stop):
                 if ids is not None and n + IDS_AHEAD < stop and batch.items[n + IDS_AHEAD].id_size:
                     self.hash_ahead(&batch.items[n + IDS_AHEAD], n + IDS_AHEAD, ids)
-                if is_wide:
-                    self.fetch_ahead(batch, start, n, stop)
+                if is_wide and (n - start) & (GROUP - 1) == 0:
+                    self.fetch_ahead(batch, n, start, stop)
                 if n + 2 < stop:
                     fetch_payload(&batch.items[n + 2])
                 if batch.items[n].status == STATUS_JUDGED:
@@ -157,45 +151,53 @@ cdef class Core:
             raise
         return taken
 
-    cdef void fetch_ahead(self, Batch batch, Py_ssize_t start, Py_ssize_t n, Py_ssize_t stop) noexcept:
-        """With many subjects every look-up waits for memory: ask for it some messages before it is needed, step by step."""
-        cdef Index index = self.index
+    # With many subjects every look-up waits for memory several times, one wait for the other: slot, totals and place, name
+    # and the row that goes. So each is asked for a group of messages ahead, in small loops of their own: the processor then
+    # waits for the page tables of all of them together.
+
+    cdef void fetch_ahead(self, Batch batch, Py_ssize_t n, Py_ssize_t start, Py_ssize_t stop) noexcept:
+        """The group from n on comes next, in a batch from `start` on."""
+        if n == start:
+            self.fetch_slots(batch, n, min(n + 3 * GROUP, stop))
+            self.fetch_places(n, min(n + 2 * GROUP, stop))
+            self.fetch_rows(n, min(n + GROUP, stop))
+        self.fetch_slots(batch, n + 3 * GROUP, min(n + 4 * GROUP, stop))
+        self.fetch_places(n + 2 * GROUP, min(n + 3 * GROUP, stop))
+        self.fetch_rows(n + GROUP, min(n + 2 * GROUP, stop))
+
+    cdef void fetch_slots(self, Batch batch, Py_ssize_t start, Py_ssize_t stop) noexcept:
         cdef Incoming* item
         cdef Ahead* ahead
-        cdef uint64_t seq
-        cdef Py_ssize_t at
-        cdef Block* block
-        if n + 4 * LOOK_AHEAD < stop:
-            item = &batch.items[n + 4 * LOOK_AHEAD]
-            ahead = &self.ahead[(n + 4 * LOOK_AHEAD) & AHEAD_MASK]
-            ahead.number = NO_NUMBER
-            ahead.hash = 0
+        cdef Py_ssize_t n
+        for n in range(start, stop):
+            item = &batch.items[n]
+            ahead = &self.ahead[n & AHEAD_MASK]
+            ahead.subject = NULL
+            ahead.block = -1
             if 0 < item.subject_size <= 65535:
                 ahead.subject = item.subject
-                ahead.hash = index.tree.hint_slot(item.subject, item.subject_size)
-        if n + 3 * LOOK_AHEAD < stop and n >= start + LOOK_AHEAD:
-            ahead = &self.ahead[(n + 3 * LOOK_AHEAD) & AHEAD_MASK]
-            ahead.number = index.tree.hint_place(ahead.hash)
-            if ahead.number < index.number_capacity:
-                prefetch(&index.stats[ahead.number])
-        if n + 2 * LOOK_AHEAD < stop and n >= start + 2 * LOOK_AHEAD:
-            index.tree.hint_name(self.ahead[(n + 2 * LOOK_AHEAD) & AHEAD_MASK].number)
-        if n + LOOK_AHEAD < stop and self.max_per_subject == 1 and n >= start + 3 * LOOK_AHEAD:
-            # What this message will replace: its row in an older block.
-            ahead = &self.ahead[(n + LOOK_AHEAD) & AHEAD_MASK]
-            if ahead.number < index.number_capacity and index.stats[ahead.number].total:
-                seq = index.stats[ahead.number].last & 0x7FFFFFFFFFFFFFFFULL
-                at = index.block_of(seq)
-                if at >= 0 and index.blocks[at].is_dense and seq >= index.blocks[at].seq_base:
-                    block = index.blocks[at]
-                    seq -= block.seq_base
-                    if seq < block.count:
-                        if block.arrays[SECTION_SUBJECTS] != NULL:
-                            prefetch(&block.arrays[SECTION_SUBJECTS][seq])
-                        if block.arrays[SECTION_SIZES] != NULL:
-                            prefetch(&block.arrays[SECTION_SIZES][seq])
-                        if block.dead != NULL:
-                            prefetch(&block.dead[seq >> 6])
+                ahead.hash = self.index.tree.hint_slot(item.subject, item.subject_size)
+
+    cdef void fetch_places(self, Py_ssize_t start, Py_ssize_t stop) noexcept:
+        cdef Ahead* ahead
+        cdef Py_ssize_t n
+        for n in range(start, stop):
+            ahead = &self.ahead[n & AHEAD_MASK]
+            ahead.number = NO_NUMBER if ahead.subject == NULL else self.index.tree.hint_place(ahead.hash)
+            if ahead.number < self.index.number_capacity:
+                self.index.hint_stats(ahead.number)
+
+    cdef void fetch_rows(self, Py_ssize_t start, Py_ssize_t stop) noexcept:
+        cdef Ahead* ahead
+        cdef Py_ssize_t n
+        for n in range(start, stop):
+            self.index.tree.hint_name(self.ahead[n & AHEAD_MASK].number)
+        if self.max_per_subject <= 0:
+            return
+        for n in range(start, stop):
+            ahead = &self.ahead[n & AHEAD_MASK]
+            if ahead.number < self.index.number_capacity:
+                ahead.block = self.index.hint_first(ahead.number, self.max_per_subject)
 
     cdef uint32_t look_up(self, Incoming* item, Py_ssize_t n) noexcept:
         """The number of message n's subject, with the hash that was worked out ahead if it was."""
@@ -354,7 +356,7 @@ cdef class Core:
                 first = index.first_of(number)
                 if first >= seq:
                     break
-                index.remove(first, REASON_MAX_MSGS_PER_SUBJECT)
+                index.remove_near(first, REASON_MAX_MSGS_PER_SUBJECT, self.ahead[n & AHEAD_MASK].block)
         # Message by message, as the reference does: how messages were batched must not show.
         if (self.max_msgs > 0 and <int64_t>index.messages > self.max_msgs) or (
                 self.max_bytes > 0 and <int64_t>index.bytes > self.max_bytes):
@@ -505,7 +507,7 @@ cdef class Core:
         cdef uint64_t ranges = 0, position = 0, start, low = 0
         if packed == NULL:
             raise MemoryError
-        qsort(seqs, count, 8, _compare)
+        sort_seqs(seqs, count)
         try:
             while n < count:
                 start = seqs[n]
@@ -616,7 +618,7 @@ cdef class Core:
                 if 0 < one <= SEQ_MAX:
                     sorted_seqs[count] = one
                     count += 1
-            qsort(sorted_seqs, count, 8, _compare)   # block by block: each array is loaded once
+            sort_seqs(sorted_seqs, count)   # block by block: each array is loaded once
             for n in range(count):
                 found += self.index.remove(sorted_seqs[n], reason)
             if found:

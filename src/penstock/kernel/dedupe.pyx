@@ -10,9 +10,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 from penstock.kernel.marks cimport Marks
-
-cdef extern from *:
-    void prefetch "__builtin_prefetch"(const void* at) noexcept nogil
+from penstock.kernel.prefetch cimport prefetch
 
 cdef enum:
     CAPACITY_MIN = 64

@@ -124,6 +124,9 @@ cdef class Index:
     cdef int drop_row(self, Block* block, uint32_t row, uint64_t seq) except -1
     cdef int restore_row(self, Block* block, uint32_t row, uint64_t seq) except -1
     cdef bint remove(self, uint64_t seq, uint8_t reason) except -1
+    cdef bint remove_near(self, uint64_t seq, uint8_t reason, Py_ssize_t at) except -1
+    cdef void hint_stats(self, uint32_t number) noexcept nogil
+    cdef Py_ssize_t hint_first(self, uint32_t number, uint64_t limit) noexcept nogil
     cdef int raise_floor(self, uint64_t floor, uint8_t reason) except -1
     cdef int note(self, uint64_t start, uint64_t stop, uint8_t reason, bint is_floor) except -1
     cdef int find_first(self) except -1

@@ -2,7 +2,7 @@
 import os
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdlib cimport free, malloc, qsort, realloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from penstock.kernel.core cimport Core
@@ -19,11 +19,6 @@ cdef enum:
     MATCHERS_MAX = 8
 
 cdef uint64_t SEQ_MAX = 0x7FFFFFFFFFFFFFFFULL
-
-
-cdef int _compare(const void* a, const void* b) noexcept nogil:
-    cdef uint64_t x = (<uint64_t*>a)[0], y = (<uint64_t*>b)[0]
-    return -1 if x < y else x > y
 
 
 cdef class Reader:

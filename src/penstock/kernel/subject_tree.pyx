@@ -12,6 +12,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 
+from penstock.kernel.prefetch cimport prefetch
 from penstock.kernel.subject cimport (
     FILTER_LITERAL, FILTER_PREFIX, SUBJECT_SIZE_MAX, Filter, Filters, as_bytes, subject_is_valid, subject_matches,
 )
@@ -32,7 +33,6 @@ cdef extern from *:
         return (x - 0x0101010101010101ULL) & ~x & 0x8080808080808080ULL;
     }
     #define pst_lowest(word) (__builtin_ctzll(word))
-    #define pst_prefetch(at) __builtin_prefetch(at)
     #include <sys/mman.h>
     /* Large pages for large tables: a lookup then seldom waits for an address translation. Only advice. */
     static inline void pst_large_pages(void* memory, size_t size) {
@@ -49,7 +49,6 @@ cdef extern from *:
     uint64_t pst_fold(uint64_t a, uint64_t b) noexcept nogil
     uint64_t pst_dots(uint64_t word) noexcept nogil
     int pst_lowest(uint64_t word) noexcept nogil
-    void pst_prefetch(const void* at) noexcept nogil
     void pst_large_pages(void* memory, size_t size) noexcept nogil
 
 cdef enum:
@@ -289,7 +288,7 @@ cdef class SubjectTree:
     cdef uint32_t hint_slot(self, const uint8_t* name, Py_ssize_t size) noexcept nogil:
         """The hash of a name; its slot is on the way."""
         cdef uint32_t hashed = self.hash_of(name, size)
-        pst_prefetch(&self.slots[hashed & self.slot_mask])
+        prefetch(&self.slots[hashed & self.slot_mask])
         return hashed
 
     cdef uint32_t hint_place(self, uint32_t hashed) noexcept nogil:
@@ -297,7 +296,7 @@ cdef class SubjectTree:
         cdef uint64_t at = hashed & self.slot_mask
         while self.slots[at].number != NO_NUMBER:
             if self.slots[at].hash == hashed:
-                pst_prefetch(&self.places[self.slots[at].number])
+                prefetch(&self.places[self.slots[at].number])
                 return self.slots[at].number
             at = (at + 1) & self.slot_mask
         return NO_NUMBER
@@ -305,12 +304,13 @@ cdef class SubjectTree:
     cdef void hint_name(self, uint32_t number) noexcept nogil:
         """The name of `number` is on the way."""
         if number < self.number_stop and not self.places[number] & FREE:
-            pst_prefetch(self.arena + self.places[number])
+            prefetch(self.arena + self.places[number])
+            prefetch(self.arena + self.places[number] + 32)
 
     cdef void hint_number(self, uint32_t number) noexcept nogil:
         """The place of a number that put_at or name will be given is on the way."""
         if number < self.places_max:
-            pst_prefetch(&self.places[number])
+            prefetch(&self.places[number])
 
     cdef const uint8_t* name(self, uint32_t number, uint32_t* size) noexcept nogil:
         """The name of `number`, or NULL where the number is free."""
@@ -563,7 +563,7 @@ cdef class SubjectTree:
             if round % 3 == 0:
                 eighth = (high - low) >> 3
                 for part in range(1, 8):
-                    pst_prefetch(self.arena + self.leaves[low + part * eighth].first)
+                    prefetch(self.arena + self.leaves[low + part * eighth].first)
             round += 1
             middle = low + ((high - low) >> 1)
             if compare_entry(self.arena + self.leaves[middle].first, key) < 0:
@@ -571,7 +571,7 @@ cdef class SubjectTree:
             else:
                 high = middle
         for part in range(<int>(sizeof(Leaf) // 64) + 1):
-            pst_prefetch(<const uint8_t*>self.leaves[low].leaf + 64 * part)
+            prefetch(<const uint8_t*>self.leaves[low].leaf + 64 * part)
         return low
 
     cdef Py_ssize_t leaf_seek(self, const LeafRef* ref, const Key* key) noexcept nogil:
@@ -893,7 +893,7 @@ cdef class SubjectTree:
         cdef const uint8_t* entry
         while at < self.arena_used:
             entry = self.arena + at
-            pst_prefetch(entry + 1024)
+            prefetch(entry + 1024)
             number = entry_number(entry)
             size = entry_size(entry)
             at += ENTRY_HEAD + size

@@ -14,6 +14,7 @@ from penstock.kernel.index cimport (
     SECTION_OFFSETS, SECTION_SEQS, SECTION_SIZES, SECTION_SUBJECTS, Block, Index,
 )
 from penstock.kernel.log cimport DURABLE_OS, BlockFile, free_block_file
+from penstock.kernel.prefetch cimport prefetch
 from penstock.kernel.record cimport reference_size
 from penstock.kernel.subject_filter cimport FilterBuilder
 from penstock.kernel.subject_tree cimport NO_NUMBER, SubjectTree, TreeCursor
@@ -305,9 +306,6 @@ def rows_of(Index index, block_id, which):
 
 cdef enum:
     LOOK_AHEAD = 12                        # names whose memory is fetched before they are needed
-
-cdef extern from *:
-    void prefetch "__builtin_prefetch"(const void* at) noexcept nogil
 
 
 cdef void _hint_names(SubjectTree tree, const uint32_t* numbers, uint32_t n, uint32_t count) noexcept:
