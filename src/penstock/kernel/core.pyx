@@ -200,10 +200,12 @@ cdef class Core:
                 ahead.block = self.index.hint_first(ahead.number, self.max_per_subject)
 
     cdef uint32_t look_up(self, Incoming* item, Py_ssize_t n) noexcept:
-        """The number of message n's subject, with the hash that was worked out ahead if it was."""
+        """The number of message n's subject, with what was worked out ahead if it was."""
         cdef Ahead* ahead = &self.ahead[n & AHEAD_MASK]
         if ahead.subject == item.subject:
             ahead.subject = NULL
+            if self.index.tree.has_at(ahead.number, item.subject, item.subject_size):
+                return ahead.number
             return self.index.tree.find_hashed(item.subject, item.subject_size, ahead.hash)
         return self.index.tree.find(item.subject, item.subject_size)
 
@@ -338,6 +340,8 @@ cdef class Core:
         if item.headers != NULL:
             flags |= FLAG_HEADERS
         index.add_row(self.active, seq, time, <uint32_t>self.file.size, size, number)
+        index.names.meet(&index.stats[number].named_in, &index.stats[number].named_at, number, item.subject,
+                         item.subject_size)
         out = self.file.image + self.file.size
         message_write(out, &self.active.base, delta, when, flags, item.subject, item.subject_size, item.headers,
                       item.headers_size, item.payload, item.payload_size, body_size, &checksum)
@@ -356,7 +360,7 @@ cdef class Core:
                 first = index.first_of(number)
                 if first >= seq:
                     break
-                index.remove_near(first, REASON_MAX_MSGS_PER_SUBJECT, self.ahead[n & AHEAD_MASK].block)
+                index.remove_near(first, REASON_MAX_MSGS_PER_SUBJECT, self.ahead[n & AHEAD_MASK].block, number)
         # Message by message, as the reference does: how messages were batched must not show.
         if (self.max_msgs > 0 and <int64_t>index.messages > self.max_msgs) or (
                 self.max_bytes > 0 and <int64_t>index.bytes > self.max_bytes):
@@ -392,6 +396,8 @@ cdef class Core:
         block.file = file
         self.active = block
         self.file = file
+        if not self.index.in_memory:
+            self.index.names.begin(block_id)
         self.log.appended += RECORDS_START
         self.log.start_file(file)
         return 0

@@ -1,6 +1,7 @@
 # What a stream holds: rows per block, totals per subject, counters. Rules: ARCHITECTURE.md, "Index".
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from penstock.kernel.block_names cimport BlockNames
 from penstock.kernel.log cimport BlockFile
 from penstock.kernel.record cimport Base
 from penstock.kernel.subject cimport Filters
@@ -42,6 +43,8 @@ cdef struct SubjectStats:
     uint64_t total                         # live messages
     uint64_t first                         # lowest live sequence; bit 63: only a lower bound
     uint64_t last                          # highest live sequence; bit 63: only an upper bound
+    uint32_t named_at                      # where it is listed in `names`, and …
+    uint32_t named_in                      # … in which of its blocks
 
 cdef struct Change:                        # what a roll back would undo
     uint64_t start                         # a row, or the floor before …
@@ -79,6 +82,7 @@ cdef class Index:
     cdef Py_ssize_t block_capacity
     cdef SubjectTree tree
     cdef SubjectStats* stats               # per subject number
+    cdef BlockNames names                  # of the active block
     cdef uint32_t number_capacity
     cdef readonly uint64_t version         # rises when a number changes its subject
     cdef readonly uint32_t subject_count   # with live messages
@@ -121,10 +125,10 @@ cdef class Index:
     cdef uint64_t seq_of(self, Block* block, uint32_t row) except? 0
     cdef bint is_dead(self, Block* block, uint32_t row) noexcept nogil
     cdef int set_dead(self, Block* block, uint32_t row) except -1
-    cdef int drop_row(self, Block* block, uint32_t row, uint64_t seq) except -1
+    cdef int drop_row(self, Block* block, uint32_t row, uint64_t seq, uint32_t number) except -1
     cdef int restore_row(self, Block* block, uint32_t row, uint64_t seq) except -1
     cdef bint remove(self, uint64_t seq, uint8_t reason) except -1
-    cdef bint remove_near(self, uint64_t seq, uint8_t reason, Py_ssize_t at) except -1
+    cdef bint remove_near(self, uint64_t seq, uint8_t reason, Py_ssize_t at, uint32_t number) except -1
     cdef void hint_stats(self, uint32_t number) noexcept nogil
     cdef Py_ssize_t hint_first(self, uint32_t number, uint64_t limit) noexcept nogil
     cdef int raise_floor(self, uint64_t floor, uint8_t reason) except -1

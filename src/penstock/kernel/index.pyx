@@ -17,6 +17,9 @@ cdef enum:
     AT_ONCE_MIN = 1024                     # so many rows that go are not told one by one, …
     AT_ONCE_TIMES = 32                     # … unless those that stay, which are counted anew then, are so many times as many
 
+cdef extern from "stdlib.h" nogil:
+    int posix_memalign(void** out, size_t alignment, size_t size)
+
 cdef extern from *:
     int popcount "__builtin_popcountll"(unsigned long long value) noexcept nogil
     int ctz "__builtin_ctzll"(unsigned long long value) noexcept nogil
@@ -62,6 +65,8 @@ cdef class Matcher:
         cdef uint64_t bit = <uint64_t>1 << (number & 63)
         cdef uint32_t size
         cdef const uint8_t* name
+        if self.wanted[number >> 6] & bit:
+            return True
         if not self.known[number >> 6] & bit:
             self.known[number >> 6] |= bit
             name = index.tree.name(number, &size)
@@ -128,6 +133,7 @@ cdef class Index:
 
     def __cinit__(self, bint in_memory=False):
         self.tree = SubjectTree()
+        self.names = BlockNames()
         self.in_memory = in_memory
         self.first_seq = 1
         self.floor = 1
@@ -270,10 +276,13 @@ cdef class Index:
         return 0
 
     cdef int reserve_numbers(self, uint32_t capacity) except -1:
-        cdef SubjectStats* grown = <SubjectStats*>realloc(self.stats, <size_t>capacity * sizeof(SubjectStats))
-        if grown == NULL:
+        cdef void* grown
+        if posix_memalign(&grown, 64, <size_t>capacity * sizeof(SubjectStats)):
             raise MemoryError
-        self.stats = grown
+        if self.number_capacity:
+            memcpy(grown, self.stats, <size_t>self.number_capacity * sizeof(SubjectStats))
+        free(self.stats)
+        self.stats = <SubjectStats*>grown  # each in one line of the cache
         free(self.scratch)
         self.scratch = NULL
         memset(self.stats + self.number_capacity, 0, <size_t>(capacity - self.number_capacity) * sizeof(SubjectStats))
@@ -344,7 +353,6 @@ cdef class Index:
     cdef void hint_stats(self, uint32_t number) noexcept nogil:
         """The totals of `number` are on the way."""
         prefetch(&self.stats[number])
-        prefetch(&self.stats[number].last)
 
     cdef Py_ssize_t hint_first(self, uint32_t number, uint64_t limit) noexcept nogil:
         """The row that one more of `number` would push out is on the way; where its block is, or -1."""
@@ -360,8 +368,6 @@ cdef class Index:
         block = self.blocks[at]
         row -= block.seq_base
         if row < block.count:
-            if block.arrays[SECTION_SUBJECTS] != NULL:
-                prefetch(&block.arrays[SECTION_SUBJECTS][row])
             if block.arrays[SECTION_SIZES] != NULL:
                 prefetch(&block.arrays[SECTION_SIZES][row])
             if block.dead != NULL:
@@ -419,9 +425,8 @@ cdef class Index:
         block.dead[row >> 6] |= <uint64_t>1 << (row & 63)
         return 0
 
-    cdef int drop_row(self, Block* block, uint32_t row, uint64_t seq) except -1:
-        """Uncount a live row."""
-        cdef uint32_t number = self.section(block, SECTION_SUBJECTS)[row]
+    cdef int drop_row(self, Block* block, uint32_t row, uint64_t seq, uint32_t number) except -1:
+        """Uncount a live row, which has subject `number`."""
         cdef uint32_t size = self.section(block, SECTION_SIZES)[row]
         if seq >= self.watched_from:
             self.tell_gone(seq, number)
@@ -505,10 +510,10 @@ cdef class Index:
 
     cdef bint remove(self, uint64_t seq, uint8_t reason) except -1:
         """Delete one message; False when there is none."""
-        return self.remove_near(seq, reason, -1)
+        return self.remove_near(seq, reason, -1, NO_NUMBER)
 
-    cdef bint remove_near(self, uint64_t seq, uint8_t reason, Py_ssize_t at) except -1:
-        """The same, where the block is most likely number `at`."""
+    cdef bint remove_near(self, uint64_t seq, uint8_t reason, Py_ssize_t at, uint32_t number) except -1:
+        """The same for a message of subject `number`, where that is known; its block is most likely the one at `at`."""
         cdef Block* block
         cdef int64_t row
         if seq < self.first_seq or seq > self.last_seq:
@@ -522,10 +527,11 @@ cdef class Index:
         row = self.row_of(block, seq)
         if row < 0 or self.is_dead(block, <uint32_t>row):
             return False
-        self.section(block, SECTION_SUBJECTS)   # what must be read is read first: no change is half done
-        self.section(block, SECTION_SIZES)
+        if number == NO_NUMBER:
+            number = self.section(block, SECTION_SUBJECTS)[row]
+        self.section(block, SECTION_SIZES)      # what must be read is read first: no change is half done
         self.note(seq, seq + 1, reason, False)
-        self.drop_row(block, <uint32_t>row, seq)
+        self.drop_row(block, <uint32_t>row, seq, number)
         self.set_dead(block, <uint32_t>row)
         if seq == self.first_seq:
             self.find_first()
@@ -554,7 +560,7 @@ cdef class Index:
                 self.section(block, SECTION_SIZES)
                 while row < stop:
                     if not self.is_dead(block, row):
-                        self.drop_row(block, row, self.seq_of(block, row))
+                        self.drop_row(block, row, self.seq_of(block, row), self.section(block, SECTION_SUBJECTS)[row])
                     row += 1
             at += 1
         self.floor = floor
@@ -756,6 +762,7 @@ cdef class Index:
         cdef int64_t row
         cdef uint32_t number, stop
         cdef uint64_t one
+        self.names.forget()
         at = self.block_count - 1
         while at >= 0:
             block = self.blocks[at]
@@ -765,7 +772,7 @@ cdef class Index:
                 if one <= seq:
                     break
                 if not self.is_dead(block, <uint32_t>row) and one >= self.floor:
-                    self.drop_row(block, <uint32_t>row, one)
+                    self.drop_row(block, <uint32_t>row, one, self.section(block, SECTION_SUBJECTS)[row])
                 elif block.dead != NULL:
                     block.dead[row >> 6] &= ~(<uint64_t>1 << (row & 63))
                 block.bytes -= block.arrays[SECTION_SIZES][row]

@@ -18,6 +18,7 @@ cdef class FilterBuilder:
     cdef readonly uint32_t count           # distinct hashes, at most half of the slots
 
     cdef void add(self, const uint8_t* name, Py_ssize_t size) noexcept nogil
+    cdef void add_after(self, const uint8_t* name, Py_ssize_t size, const uint8_t* before, Py_ssize_t before_size) noexcept nogil
     cdef void add_hash(self, uint64_t hashed) noexcept nogil
 
 cdef bint filter_may_match(const uint8_t* filter, Py_ssize_t filter_size, const uint8_t* pattern,

@@ -33,13 +33,19 @@ cdef class FilterBuilder:
             probe += step
 
     cdef void add(self, const uint8_t* name, Py_ssize_t size) noexcept nogil:
-        """Add a subject and its token prefixes."""
-        cdef Py_ssize_t at
+        self.add_after(name, size, NULL, 0)
+
+    cdef void add_after(self, const uint8_t* name, Py_ssize_t size, const uint8_t* before, Py_ssize_t before_size) noexcept nogil:
+        """Add a subject and its token prefixes, but for those that `before`, which was added, has too."""
+        cdef Py_ssize_t at, same = 0
         cdef int level = 0
+        while same < min(size, before_size) and name[same] == before[same]:
+            same += 1
         self.add_hash(xxh64(name, size, SEED_SUBJECT))
         for at in range(size):
             if name[at] == c".":
-                self.add_hash(xxh64(name, at + 1, SEED_PREFIX))
+                if at >= same:
+                    self.add_hash(xxh64(name, at + 1, SEED_PREFIX))
                 level += 1
                 if level == FILTER_LEVELS_MAX:
                     return

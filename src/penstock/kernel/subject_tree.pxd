@@ -73,6 +73,7 @@ cdef class SubjectTree:
     cdef int put_at(self, uint32_t number, const uint8_t* name, Py_ssize_t size) noexcept nogil
     cdef uint32_t hash_of(self, const uint8_t* name, Py_ssize_t size) noexcept nogil
     cdef uint32_t find_hashed(self, const uint8_t* name, Py_ssize_t size, uint32_t hashed) noexcept nogil
+    cdef bint has_at(self, uint32_t number, const uint8_t* name, Py_ssize_t size) noexcept nogil
     cdef uint32_t hint_slot(self, const uint8_t* name, Py_ssize_t size) noexcept nogil
     cdef uint32_t hint_place(self, uint32_t hashed) noexcept nogil
     cdef void hint_name(self, uint32_t number) noexcept nogil

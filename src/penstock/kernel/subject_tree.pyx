@@ -282,6 +282,14 @@ cdef class SubjectTree:
             return NO_NUMBER
         return self.find_hashed(name, size, self.hash_of(name, size))
 
+    cdef bint has_at(self, uint32_t number, const uint8_t* name, Py_ssize_t size) noexcept nogil:
+        """Whether `number` is that of the name."""
+        cdef const uint8_t* entry
+        if number >= self.number_stop or self.places[number] & FREE:
+            return False
+        entry = self.arena + self.places[number]
+        return entry_size(entry) == <uint32_t>size and memcmp(entry + ENTRY_HEAD, name, size) == 0
+
     # With many names a find waits for memory three times: for the slot, the place and the name. Asked for a few names
     # ahead, one after the other, they are there when `find_hashed` comes.
 

@@ -2,7 +2,7 @@
 
 The fixed parts are packed by store/; here are the loops over rows and subjects.
 """
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
@@ -279,7 +279,7 @@ def kill_range(Index index, start, stop):
         row_stop = <uint32_t>index.row_from(block, high)
         while row < row_stop:
             if not index.is_dead(block, row):
-                index.drop_row(block, row, index.seq_of(block, row))
+                index.drop_row(block, row, index.seq_of(block, row), index.section(block, SECTION_SUBJECTS)[row])
                 index.set_dead(block, row)
                 found += 1
             row += 1
@@ -319,17 +319,28 @@ cdef void _hint_names(SubjectTree tree, const uint32_t* numbers, uint32_t n, uin
 def names_of(Index index, block_id):
     """A block's distinct subjects as its names section holds them, and the filter built of them."""
     cdef Block* block = _block(index, block_id)
-    cdef uint32_t row, number, size, distinct = 0, n
+    cdef uint32_t row, number, size = 0, distinct = 0, n
     cdef uint32_t* counts = index.zeros()
     cdef uint32_t* subjects
     cdef uint32_t* order
     cdef const uint8_t* name
+    cdef const uint8_t* before = NULL
     cdef Py_ssize_t total = 0, at = 0
     cdef uint16_t short_size
     cdef char* out
     cdef FilterBuilder builder = FilterBuilder()
     if block.count == 0:
         return b"", builder.finish()
+    if index.names.is_whole(block.id, block.count):
+        packed = PyBytes_FromStringAndSize(<char*>index.names.data, index.names.size)
+        name = <const uint8_t*>PyBytes_AS_STRING(packed)
+        while at < PyBytes_GET_SIZE(packed):
+            memcpy(&short_size, name + at + 8, 2)
+            builder.add_after(name + at + 10, short_size, before, size)
+            before = name + at + 10
+            size = short_size
+            at += 10 + short_size
+        return packed, builder.finish()
     subjects = index.section(block, SECTION_SUBJECTS)
     order = <uint32_t*>malloc(<size_t>block.count * 4)
     if order == NULL:
