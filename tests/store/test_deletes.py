@@ -425,3 +425,16 @@ def test_the_first_reason_that_took_a_sequence_counts(
     found = by_reason([(reason, start, start + count) for reason, start, count in removals], gone, last)
     assert {seq: reason for reason, seqs in found.items() for seq in seqs} == expected
     assert set(gone) == before | expected.keys()
+
+
+@given(st.lists(st.integers(1, 70_000), min_size=1, max_size=400, unique=True))
+@settings(max_examples=40, deadline=None)
+def test_many_deleted_in_any_order_are_told_in_order(seqs: list[int]) -> None:
+    with TemporaryDirectory() as folder:
+        store = FileStore(Path(folder), STREAM_ID, durability="os")
+        store.append(Batch.of([("a", b"")] * 70_000))
+        assert store.remove_many(seqs) == len(seqs)
+        store.commit()
+        gone = told(read_deletes(folder, STREAM_ID))["user"]
+        assert [seq for first, last in gone for seq in range(first, last + 1)] == sorted(seqs)
+        store.stop()

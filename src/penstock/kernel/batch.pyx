@@ -21,6 +21,9 @@ cdef extern from "Python.h":
     bint PyTuple_CheckExact(PyObject* item)
     Py_ssize_t tuple_size "PyTuple_GET_SIZE"(PyObject* item)
     PyObject* tuple_item "PyTuple_GET_ITEM"(PyObject* item, Py_ssize_t n)
+    bint PyUnicode_IS_COMPACT_ASCII(object text)
+    void* PyUnicode_DATA(object text)
+    Py_ssize_t PyUnicode_GET_LENGTH(object text)
 
 cdef extern from "string.h" nogil:
     void* memmem(const void* haystack, size_t size, const void* needle, size_t needle_size)
@@ -112,8 +115,12 @@ cdef class Batch:
         cdef const char* text
         cdef Incoming* item = self.add()
         cdef bytes raw
-        if type(subject) is str or isinstance(subject, str):
-            text = PyUnicode_AsUTF8AndSize(subject, &size)
+        if isinstance(subject, str):
+            if PyUnicode_IS_COMPACT_ASCII(subject):
+                text = <const char*>PyUnicode_DATA(subject)
+                size = PyUnicode_GET_LENGTH(subject)
+            else:
+                text = PyUnicode_AsUTF8AndSize(subject, &size)
         elif PyBytes_CheckExact(subject):
             text = PyBytes_AS_STRING(subject)
             size = PyBytes_GET_SIZE(subject)

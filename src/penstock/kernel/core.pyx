@@ -385,11 +385,10 @@ cdef class Core:
         file = self.log.new_file(block_id, path, capacity)
         memcpy(file.image, <const char*>(<bytes>header), RECORDS_START)
         file.size = RECORDS_START
-        block = self.index.add_block(block_id)
+        block = self.index.add_block(block_id, first_seq)
         block.base.seq = first_seq
         block.base.time = time
         block.base.salt = salt
-        block.first_seq = first_seq
         block.last_seq = first_seq - 1
         block.seq_base = first_seq
         block.size = RECORDS_START

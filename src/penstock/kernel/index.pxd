@@ -78,6 +78,7 @@ cdef class Index:
     cdef list watchers
     cdef uint64_t watched_from             # at or below what any of them wants to know of
     cdef Block** blocks
+    cdef uint64_t* firsts                  # the first_seq of each, side by side to be searched
     cdef readonly Py_ssize_t block_count
     cdef Py_ssize_t block_capacity
     cdef SubjectTree tree
@@ -108,7 +109,7 @@ cdef class Index:
     cdef uint64_t reused_count
     cdef public bint emptied               # some block has lost its last live row
 
-    cdef Block* add_block(self, uint64_t block_id) except NULL
+    cdef Block* add_block(self, uint64_t block_id, uint64_t first_seq) except NULL
     cdef void drop_block(self, Py_ssize_t at) noexcept
     cdef int grow_rows(self, Block* block, uint32_t rows) except -1
     cdef int add_row(self, Block* block, uint64_t seq, int64_t time, uint32_t offset, uint32_t size,

@@ -148,6 +148,7 @@ cdef class Index:
                 free_block_file(self.blocks[self.block_count - 1].file)
             self.drop_block(self.block_count - 1)
         free(self.blocks)
+        free(self.firsts)
         free(self.stats)
         free(self.ghosts)
         free(self.changes)
@@ -160,14 +161,18 @@ cdef class Index:
 
     # Blocks and their arrays.
 
-    cdef Block* add_block(self, uint64_t block_id) except NULL:
-        cdef Block** grown
+    cdef Block* add_block(self, uint64_t block_id, uint64_t first_seq) except NULL:
+        cdef void* grown
         cdef Block* block
         if self.block_count == self.block_capacity:
-            grown = <Block**>realloc(self.blocks, (self.block_capacity * 2 + 16) * sizeof(Block*))
+            grown = realloc(self.blocks, (self.block_capacity * 2 + 16) * sizeof(Block*))
             if grown == NULL:
                 raise MemoryError
-            self.blocks = grown
+            self.blocks = <Block**>grown
+            grown = realloc(self.firsts, (self.block_capacity * 2 + 16) * 8)
+            if grown == NULL:
+                raise MemoryError
+            self.firsts = <uint64_t*>grown
             self.block_capacity = self.block_capacity * 2 + 16
         block = <Block*>calloc(1, sizeof(Block))
         if block == NULL:
@@ -177,7 +182,9 @@ cdef class Index:
         block.time_min = 0x7FFFFFFFFFFFFFFF
         block.time_max = -0x7FFFFFFFFFFFFFFF
         block.target_low = SEQ_MAX
+        block.first_seq = first_seq
         self.blocks[self.block_count] = block
+        self.firsts[self.block_count] = first_seq
         self.block_count += 1
         return block
 
@@ -193,6 +200,7 @@ cdef class Index:
         free(block.dead)
         free(block)
         memmove(&self.blocks[at], &self.blocks[at + 1], (self.block_count - at - 1) * sizeof(Block*))
+        memmove(&self.firsts[at], &self.firsts[at + 1], (self.block_count - at - 1) * 8)
         self.block_count -= 1
 
     cdef int grow_rows(self, Block* block, uint32_t rows) except -1:
@@ -339,14 +347,14 @@ cdef class Index:
 
     cdef Py_ssize_t block_of(self, uint64_t seq) noexcept nogil:
         """Index of the block that would hold `seq`: the last whose first_seq is not above; -1 below all."""
-        cdef Py_ssize_t low = 0, high = self.block_count, middle
-        while low < high:
-            middle = (low + high) >> 1
-            if self.blocks[middle].first_seq <= seq:
-                low = middle + 1
-            else:
-                high = middle
-        return low - 1
+        cdef Py_ssize_t at = 0, count = self.block_count, half
+        if count == 0 or self.firsts[0] > seq:
+            return -1
+        while count > 1:
+            half = count >> 1
+            at += half * (self.firsts[at + half] <= seq)   # no branch: which way it goes is anybody's guess
+            count -= half
+        return at
 
     # With many subjects the memory that belongs to one is far away: asked for ahead, it is there when it is needed.
 

@@ -37,13 +37,12 @@ cdef Block* _block(Index index, uint64_t block_id) except NULL:
 
 def place_block(Core core, block_id, path, first_seq, base_seq, base_time, salt, size):
     """Add a block that lies on disk, without rows. Blocks come in order."""
-    cdef Block* block = core.index.add_block(block_id)
+    cdef Block* block = core.index.add_block(block_id, first_seq)
     cdef BlockFile* file = core.log.new_file(block_id, path, 0)
     file.is_created = True
     file.is_linked = True
     file.size = file.submitted = file.written = file.synced = file.committed = size
     block.file = file
-    block.first_seq = first_seq
     block.last_seq = first_seq - 1
     block.seq_base = first_seq
     block.base.seq = base_seq
