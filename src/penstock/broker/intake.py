@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock")
 SUBMIT_BYTES = 1 << 18  # as much is worth its own sync: the disk works while the loop appends more
+HOLD_BYTES = 1 << 16  # less than this waits for the end of the commit before it
 SLOW_DISK_S = 0.03  # a disk that takes longer than this is not waited for in the loop
 RETRY_S = 0.001  # until the next look at a lock that another thread had
 TOO_MANY_REQUESTS = b"NATS/1.0 429 Too Many Requests\r\n\r\n"
@@ -217,6 +218,8 @@ class Intake:
 
     def submit(self) -> None:
         """Hand over what was appended: one sync for all of it."""
+        if self._is_held():
+            return
         lock = self.stream._lock
         if not lock.acquire(blocking=False):
             self.has_parked()
@@ -227,6 +230,22 @@ class Intake:
                 self._commit_began = self._commit_began or self._loop.time()
         finally:
             lock.release()
+
+    def _is_held(self) -> bool:
+        """Little has come since the commit under way began: it waits for its end, with what the loop reads until then.
+
+        A sync costs the same for one message as for a hundred, and the processor a tenth of what the messages do.
+        """
+        return (
+            self._commit_began > 0.0
+            and self._core.position - self._submitted < HOLD_BYTES
+            and self.stream.store.committed_position < self._submitted
+        )
+
+    @property
+    def is_behind(self) -> bool:
+        """Something was appended that no commit covers yet."""
+        return self._core.position > self._submitted
 
     def settle(self) -> bool:
         """Answer what is durable, or lost, by now: whether somebody still waits."""

@@ -137,7 +137,7 @@ class Turn:
         waiting, self._waiting = self._waiting, set()
         self._share(len(waiting))
         for intake in waiting:
-            self._serve(intake, submits=False)
+            self._serve(intake, submits=intake.is_behind)
         self._flush()
 
     def forget(self, intake: Intake) -> None:

@@ -23,7 +23,7 @@ from penstock.kernel.index cimport (
 from penstock.kernel.log cimport DURABLE_DISK, DURABLE_LAZY, DURABLE_MEMORY, DURABLE_OS, free_block_file
 from penstock.kernel.marks cimport Mark
 from penstock.kernel.message cimport make_message
-from penstock.kernel.prefetch cimport prefetch
+from penstock.kernel.prefetch cimport prefetch, prefetch_to_write
 from penstock.kernel.record cimport (
     RECORD_TORN, control_write, message_size, message_write, record_decode, reference_size,
 )
@@ -38,6 +38,8 @@ cdef extern from "sys/random.h" nogil:
 
 cdef enum:
     WIDE = 4096                            # subjects above which a look-up waits for memory
+    ROOM_AHEAD = 1024
+    ROOM_MAX = 4096
     GROUP = 32
     AHEAD_MASK = 127
     IDS_AHEAD = 8
@@ -63,6 +65,16 @@ cdef inline void fetch_payload(Incoming* item) noexcept nogil:
     cdef uint32_t stop = min(item.payload_size, <uint32_t>4096)
     while at < stop:
         prefetch(item.payload + at)
+        at += 64
+
+
+cdef inline void fetch_room(uint8_t* at, uint8_t* stop, Py_ssize_t size) noexcept nogil:
+    """Where records of this size will go after the next: an image is larger than the cache, and a write waits for it, too."""
+    cdef uint8_t* end
+    at += ROOM_AHEAD
+    end = min(at + min(size, <Py_ssize_t>ROOM_MAX), stop)
+    while at < end:
+        prefetch_to_write(at)
         at += 64
 
 
@@ -345,6 +357,7 @@ cdef class Core:
         out = self.file.image + self.file.size
         message_write(out, &self.active.base, delta, when, flags, item.subject, item.subject_size, item.headers,
                       item.headers_size, item.payload, item.payload_size, body_size, &checksum)
+        fetch_room(out + taken, self.file.image + self.file.capacity, taken)
         self.active.last_checksum = checksum
         self.file.size += taken
         self.active.size = self.file.size
@@ -786,17 +799,21 @@ cdef class Core:
 
     def undo(self):
         """Forget all that is not committed. The block it was in is closed; a new one begins with the next append."""
+        with nogil:
+            self.log.hold_flush()
+        try:
+            return self.undo_held()
+        finally:
+            self.log.let_flush()
+
+    cdef tuple undo_held(self):
         cdef Index index = self.index
         cdef Log log = self.log
         cdef Block* block
         cdef BlockFile* file
-        cdef uint64_t seq = log.committed_seq()
-        cdef Py_ssize_t n
         kept = []
         gone = []
-        with nogil:
-            log.flush_wait()
-        index.rollback(seq)
+        index.rollback(log.committed_seq())
         self.active = NULL
         self.file = NULL
         # Files from the last committed byte on: cut the first, drop those that hold nothing committed.

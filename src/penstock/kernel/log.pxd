@@ -33,6 +33,7 @@ cdef struct BlockFile:
     uint64_t size                          # appended; only the owner moves it
     uint64_t submitted                     # may be written
     uint64_t written
+    uint64_t covered                       # written when the sync that is under way began
     uint64_t synced
     uint64_t committed                     # what a whole commit has covered: below `synced` and `written` after one that failed
     int users                              # threads in a sync of this file
@@ -47,7 +48,8 @@ cdef class Log:
     cdef const char* folder_path
     cdef readonly int durability
     cdef pthread_mutex_t* lock             # the fields below; held for moments
-    cdef pthread_mutex_t* io               # one writer at a time
+    cdef pthread_mutex_t* io               # one commit at a time
+    cdef pthread_mutex_t* writing          # one writer at a time; taken after `io`
     cdef pthread_cond_t* moved             # something was committed, or failed
     cdef BlockFile* first                  # oldest file with bytes to commit
     cdef BlockFile* last                   # the active one
@@ -68,6 +70,9 @@ cdef class Log:
     cdef bint is_flushing
     cdef bint is_asked_again
     cdef bint is_busy
+    cdef bint is_syncing                   # the commit under way has written what it writes
+    cdef bint is_early                     # a thread is to write, or writes, beside that sync
+    cdef uint64_t reached                  # what was submitted when somebody last wrote
     cdef uint64_t sync_wanted              # somebody waits for a sync up to here, where `os` alone would not make one yet
     cdef bint is_quiet                     # the writer looks for itself: nobody is told of this commit
     cdef bint needs_rewrite                # a sync failed: what it covered is written again before the next one
@@ -85,6 +90,10 @@ cdef class Log:
     cdef void submit(self) noexcept nogil
     cdef int flush(self, bint sync) noexcept nogil
     cdef int flush_locked(self, bint sync) noexcept nogil
+    cdef int write_files(self, BlockFile* last) noexcept nogil
+    cdef int sync_files(self, BlockFile* last) noexcept nogil
+    cdef void write_early(self) noexcept nogil
+    cdef bint wants_early(self) noexcept nogil
     cdef int write_now(self) noexcept nogil
     cdef void ask_sync(self, uint64_t position) noexcept nogil
     cdef int sync_behind(self) noexcept nogil
@@ -95,6 +104,8 @@ cdef class Log:
     cdef uint64_t committed(self) noexcept nogil
     cdef uint64_t committed_seq(self) noexcept nogil
     cdef void flush_wait(self) noexcept nogil
+    cdef void hold_flush(self) noexcept nogil
+    cdef void let_flush(self) noexcept nogil
     cdef void unlist(self, BlockFile* file) noexcept nogil
     cdef void skip_over(self) noexcept nogil
     cdef void drop_image(self, BlockFile* file) noexcept nogil
@@ -111,6 +122,8 @@ cdef class Committer:
     cdef void** queue                      # logs that have something to commit, each at most once
     cdef Py_ssize_t queue_count
     cdef Py_ssize_t queue_capacity
+    cdef void** early                      # logs that have something to write while they are synced
+    cdef Py_ssize_t early_count
     cdef void** logs                       # every log, for the background syncs
     cdef Py_ssize_t log_count
     cdef list owners                       # keeps the logs alive
@@ -120,4 +133,5 @@ cdef class Committer:
     cdef uint8_t* take_image(self, uint64_t size) noexcept nogil
     cdef bint keep_image(self, uint8_t* image, uint64_t size) noexcept nogil
     cdef bint ask(self, Log log) noexcept nogil
+    cdef void wake_one(self) noexcept nogil
     cdef void halt(self) noexcept nogil
