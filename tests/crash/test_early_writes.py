@@ -1,4 +1,4 @@
-"""Large commits are written while those before them are synced: a crash, or a fault, costs what no sync had covered yet."""
+"""Large commits are written while those before them are synced: a crash or a fault costs what no sync covered."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIMITS = Limits(block_size=1 << 20)
 
 
 class Writer:
-    """Hands over batch after batch without waiting for the disk, as a server does, and notes what it is told is durable."""
+    """Hands over batch after batch without waiting for the disk, as a server does, and notes what is durable."""
 
     def __init__(self, root: Path, disk: CrashDisk) -> None:
         self.disk, self.committer = disk, Committer()
