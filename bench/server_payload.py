@@ -23,7 +23,7 @@ SIDES = (NATS, OS, DISK)
 
 
 def run(bench: Bench) -> str:
-    for size, window, full in ((1024, 4000, 120_000), (65536, 256, 3_000)):
+    for size, window, full in ((1024, 4000, 300_000), (65536, 256, 6_000)):
         count = bench.size(full, 300)
         taken = take_turns(bench, SIDES, partial(_measure, bench, size, window, count))
         raw_rates = [rate for answer in taken.answers[DISK] for rate in answer["raw_rates"]]

@@ -756,3 +756,21 @@ def test_a_power_cut_does_not_take_a_new_store_away(root: Path) -> None:
     image = crash_image(disk, root / "image", cut=disk.marks[0][0], mode="none")
     with penstock.open(image.path / "deep" / "store") as db:
         assert db.get_stream("S").get(1).data == b"kept"
+
+
+def test_an_empty_subject_in_a_large_batch_is_refused_and_named(tmp_path: Path) -> None:
+    with penstock.open(tmp_path / "data", durability="os") as db:
+        stream = db.stream("S", subjects=["a.>"])
+        for items in ([("", b"x")] * 100, [("a.b", b"x")] * 60 + [("", b"x")], [(b"", b"x")] * 40):
+            with pytest.raises(penstock.PenstockError, match="subject"):
+                stream.publish_many(items)
+        mixed = [
+            ("a.b", b"1"),
+            ["a.c", b"2"],
+            ("a.\u00e9", b"3"),
+            (b"a.d", memoryview(b"4")),
+            ("a.b", b"5", {"A": "b"}),
+        ]
+        acks = stream.publish_many(mixed * 20)
+        assert [stream.get(ack.seq).data for ack in acks] == [b"1", b"2", b"3", b"4", b"5"] * 20
+        assert [stream.get(ack.seq).subject for ack in acks][:3] == ["a.b", "a.c", "a.\u00e9"]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock")
 SUBMIT_BYTES = 1 << 18  # as much is worth its own sync: the disk works while the loop appends more
 HOLD_BYTES = 1 << 16  # less than this waits for the end of the commit before it
+WORTH_PART = 3
 SLOW_DISK_S = 0.03  # a disk that takes longer than this is not waited for in the loop
 RETRY_S = 0.001  # until the next look at a lock that another thread had
 TOO_MANY_REQUESTS = b"NATS/1.0 429 Too Many Requests\r\n\r\n"
@@ -57,7 +58,7 @@ class Intake:
         self._captures: list[int] = []
         self._waiters = Waiters(turn.loop, stream.store)
         self._consumers_waiting: list[asyncio.Future[None]] = []  # for the log of consumers
-        self._submitted = 0
+        self._submitted = self._submitted_before = 0  # positions of the log up to which the last commits went
         self._commit_began = 0.0  # 0: none is under way
         self._commit_s = self._tidy_s = 0.0  # how long the last ones took
         self._tidying: asyncio.Future[None] | None = None
@@ -226,7 +227,7 @@ class Intake:
             return
         try:
             if not self._core.is_closed:
-                self._submitted = self.stream.store.submit()
+                self._submitted_before, self._submitted = self._submitted, self.stream.store.submit()
                 self._commit_began = self._commit_began or self._loop.time()
         finally:
             lock.release()
@@ -246,6 +247,15 @@ class Intake:
     def is_behind(self) -> bool:
         """Something was appended that no commit covers yet."""
         return self._core.position > self._submitted
+
+    @property
+    def is_worth_a_sync(self) -> bool:
+        """What came during the commit that has ended is no small part of what that one covered.
+
+        If it is a small one, those who are answered now will soon say more: begun at once, the next sync would have
+        all of them wait for the few.
+        """
+        return (self._core.position - self._submitted) * WORTH_PART >= self._submitted - self._submitted_before
 
     def settle(self) -> bool:
         """Answer what is durable, or lost, by now: whether somebody still waits."""

@@ -137,7 +137,10 @@ class Turn:
         waiting, self._waiting = self._waiting, set()
         self._share(len(waiting))
         for intake in waiting:
-            self._serve(intake, submits=intake.is_behind)
+            is_behind = intake.is_behind
+            self._serve(intake, submits=is_behind and intake.is_worth_a_sync)
+            if is_behind:
+                self._touched[intake] = None  # the next turn submits it, if this one did not
         self._flush()
 
     def forget(self, intake: Intake) -> None:

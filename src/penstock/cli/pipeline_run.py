@@ -376,3 +376,22 @@ def run_decode(
     if found.bad:
         complain(f"{count(found.bad, 'payload')} could not be decoded")
     return REFUSED if found.bad else OK
+
+
+# warm
+
+
+def run_warm(as_json: bool) -> int:
+    if find_spec("pyspark") is None:
+        raise UsageError("pyspark is not installed: pip install 'penstock[spark]'")
+    from penstock.spark.class_archive import make_archive
+
+    complain("a small job shows which classes Spark wants, then Java lays them out: a minute or two")
+    made = make_archive()
+    if as_json:
+        print_json(asdict(made))
+    else:
+        classes = count(made.classes, "class", "classes")
+        text = f"{classes} in {made.path} ({size(made.size)}): sessions on this machine start with them"
+        console().print(text, markup=False, soft_wrap=True)
+    return OK

@@ -46,4 +46,5 @@ cdef class Batch:
     cdef const uint8_t* near(self, const uint8_t* text, Py_ssize_t size) except NULL
     cdef int reserve(self, Py_ssize_t count) except -1
     cdef Incoming* add(self) except NULL
+    cdef int add_plain(self, list items) except -1
     cdef int add_item(self, object subject, object payload, object headers) except -1

@@ -21,9 +21,13 @@ cdef extern from "Python.h":
     bint PyTuple_CheckExact(PyObject* item)
     Py_ssize_t tuple_size "PyTuple_GET_SIZE"(PyObject* item)
     PyObject* tuple_item "PyTuple_GET_ITEM"(PyObject* item, Py_ssize_t n)
-    bint PyUnicode_IS_COMPACT_ASCII(object text)
-    void* PyUnicode_DATA(object text)
-    Py_ssize_t PyUnicode_GET_LENGTH(object text)
+    bint is_text "PyUnicode_CheckExact"(PyObject* text)
+    bint is_ascii "PyUnicode_IS_COMPACT_ASCII"(PyObject* text)
+    void* text_of "PyUnicode_DATA"(PyObject* text)
+    Py_ssize_t text_size "PyUnicode_GET_LENGTH"(PyObject* text)
+    bint is_bytes "PyBytes_CheckExact"(PyObject* data)
+    char* bytes_of "PyBytes_AS_STRING"(PyObject* data)
+    Py_ssize_t bytes_size "PyBytes_GET_SIZE"(PyObject* data)
 
 cdef extern from "string.h" nogil:
     void* memmem(const void* haystack, size_t size, const void* needle, size_t needle_size)
@@ -97,7 +101,7 @@ cdef class Batch:
     cdef const uint8_t* near(self, const uint8_t* text, Py_ssize_t size) except NULL:
         """A copy beside those of the others: what is read again and again must not lie all over the memory."""
         cdef bytes chunk
-        if size > TEXT_MAX:
+        if size == 0 or size > TEXT_MAX:
             return text
         if size > self.texts_left:
             chunk = PyBytes_FromStringAndSize(NULL, TEXTS_SIZE)
@@ -116,11 +120,7 @@ cdef class Batch:
         cdef Incoming* item = self.add()
         cdef bytes raw
         if isinstance(subject, str):
-            if PyUnicode_IS_COMPACT_ASCII(subject):
-                text = <const char*>PyUnicode_DATA(subject)
-                size = PyUnicode_GET_LENGTH(subject)
-            else:
-                text = PyUnicode_AsUTF8AndSize(subject, &size)
+            text = PyUnicode_AsUTF8AndSize(subject, &size)
         elif PyBytes_CheckExact(subject):
             text = PyBytes_AS_STRING(subject)
             size = PyBytes_GET_SIZE(subject)
@@ -152,6 +152,34 @@ cdef class Batch:
                     self.has_rules = True
         return 0
 
+    cdef int add_plain(self, list items) except -1:
+        """Add those that come next, as long as each is a pair of ASCII text and bytes.
+
+        Nothing of them is counted or taken: a reference counter that is written to has to be written back to memory.
+        """
+        cdef PyObject* pair
+        cdef PyObject* subject
+        cdef PyObject* payload
+        cdef Incoming* item
+        while self.count < PyList_GET_SIZE(items):
+            if self.count & (GROUP - 1) == 0:
+                _hint_items(items, self.count + GROUP, min(self.count + 2 * GROUP, PyList_GET_SIZE(items)))
+            pair = PyList_GET_ITEM(items, self.count)
+            if not PyTuple_CheckExact(pair) or tuple_size(pair) != 2:
+                return 0
+            subject = tuple_item(pair, 0)
+            payload = tuple_item(pair, 1)
+            if not (is_text(subject) and is_ascii(subject) and is_bytes(payload)) or bytes_size(payload) > 0x7FFFFFFF:
+                return 0
+            item = self.add()
+            item.subject_size = <uint32_t>min(text_size(subject), 0xFFFFFFFF)
+            item.subject = <const uint8_t*>text_of(subject)
+            if self.has_many:
+                item.subject = self.near(item.subject, text_size(subject))
+            item.payload = <const uint8_t*>bytes_of(payload)
+            item.payload_size = <uint32_t>bytes_size(payload)
+        return 0
+
     @staticmethod
     def of(items):
         """A batch of (subject, payload[, headers]) tuples; it keeps `items` alive."""
@@ -164,11 +192,14 @@ cdef class Batch:
         batch.keep.append(items)
         batch.reserve(len(items))
         batch.has_many = len(items) > GROUP
-        for item in items:
-            if is_list and batch.count & (GROUP - 1) == 0:
-                _hint_items(items, batch.count + GROUP, min(batch.count + 2 * GROUP, PyList_GET_SIZE(items)))
+        if is_list:
+            batch.add_plain(items)
+        while batch.count < len(items):
+            item = items[batch.count]
             if type(item) is tuple and PyTuple_GET_SIZE(item) == 2:
                 batch.add_item(<object>PyTuple_GET_ITEM(item, 0), <object>PyTuple_GET_ITEM(item, 1), None)
+                if is_list:
+                    batch.add_plain(items)
                 continue
             size = len(item)
             if size == 2:

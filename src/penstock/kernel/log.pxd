@@ -30,6 +30,7 @@ cdef struct BlockFile:
     uint64_t capacity
     uint64_t reserved                      # space that the file system has set aside
     uint64_t zeroed                        # the file is that long: zeros were written ahead of its records
+    uint32_t small_count                   # small commits that made the file longer
     uint64_t size                          # appended; only the owner moves it
     uint64_t submitted                     # may be written
     uint64_t written

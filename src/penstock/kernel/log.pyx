@@ -85,6 +85,7 @@ cdef enum:
     AHEAD_MAX = 262144                     # … between these two, …
     AHEAD_COMMITS = 32                     # … but for so many commits of the size: large ones that come between pay for them
     AHEAD_COMMIT_MAX = 16384               # what a small commit is
+    AHEAD_AFTER = 4                        # so many of a block get none
     EARLY_MIN = 524288                     # so much is worth a thread that writes it while what came before is synced
     AHEAD_NEVER = 4611686018427387904      # `zeroed` of a file for which there was no space
 
@@ -138,6 +139,9 @@ cdef void _write_ahead(Log log, BlockFile* file, uint64_t stop) noexcept nogil:
     write to the disk, without the file system's journal. Where there is no space for them the commit goes on as ever."""
     cdef uint64_t size
     if log.durability == DURABLE_DISK and stop > file.zeroed and stop - file.written <= AHEAD_COMMIT_MAX:
+        file.small_count += 1
+        if file.small_count < AHEAD_AFTER:
+            return                         # who commits now and then need not write more than it has to say
         size = min(stop, AHEAD_COMMITS * (stop - file.written))
         size = min(max(size, <uint64_t>AHEAD_MIN), <uint64_t>AHEAD_MAX)
         if stop + size + SLACK > file.capacity:

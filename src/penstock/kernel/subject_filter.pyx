@@ -3,7 +3,7 @@
 Layout: docs/format.md, "Subject filter". It may say yes wrongly, never no. The twin is reference/subject_filter.py.
 """
 from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
-from libc.string cimport memcpy, memset
+from libc.string cimport memchr, memcpy, memset
 
 from penstock.kernel.subject cimport as_bytes
 from penstock.kernel.xxh64 cimport xxh64
@@ -37,18 +37,21 @@ cdef class FilterBuilder:
 
     cdef void add_after(self, const uint8_t* name, Py_ssize_t size, const uint8_t* before, Py_ssize_t before_size) noexcept nogil:
         """Add a subject and its token prefixes, but for those that `before`, which was added, has too."""
-        cdef Py_ssize_t at, same = 0
+        cdef Py_ssize_t same = 0, shorter = min(size, before_size)
+        cdef const uint8_t* dot
+        cdef const uint8_t* at = name
         cdef int level = 0
-        while same < min(size, before_size) and name[same] == before[same]:
+        while same < shorter and name[same] == before[same]:
             same += 1
         self.add_hash(xxh64(name, size, SEED_SUBJECT))
-        for at in range(size):
-            if name[at] == c".":
-                if at >= same:
-                    self.add_hash(xxh64(name, at + 1, SEED_PREFIX))
-                level += 1
-                if level == FILTER_LEVELS_MAX:
-                    return
+        while level < FILTER_LEVELS_MAX:
+            dot = <const uint8_t*>memchr(at, c".", size - (at - name))
+            if dot == NULL:
+                return
+            at = dot + 1
+            if at - name > same:
+                self.add_hash(xxh64(name, at - name, SEED_PREFIX))
+            level += 1
 
     def put(self, name):
         """Add a subject given as bytes or text."""

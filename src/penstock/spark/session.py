@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import stat
@@ -78,7 +79,12 @@ def _start_here(asked: dict[str, str], is_running: bool) -> dict[str, str]:
     if not settings["spark.master"].startswith("local"):
         return settings
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    return LOCAL | settings
+    settings = LOCAL | settings
+    archive = archive_path(os.path.join(os.environ["JAVA_HOME"], "bin", "java"))
+    options = settings["spark.driver.extraJavaOptions"]
+    if archive.exists() and "share" not in options.lower():  # a JVM that it does not fit starts without it
+        settings["spark.driver.extraJavaOptions"] = f"{options} -Xlog:cds=off -XX:SharedArchiveFile={archive}".strip()
+    return settings
 
 
 def find_java() -> str:
@@ -118,9 +124,23 @@ def _system_java() -> str | None:
     return None if found is None else os.path.dirname(os.path.dirname(os.path.realpath(found)))
 
 
+def cache_folder() -> Path:
+    """Where what can be made again is kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
+
+
+def archive_path(java: str) -> Path:
+    """Where the class archive of this Java and this Spark is, if it was made (`penstock pipeline warm`)."""
+    import pyspark
+
+    real = os.path.realpath(java)
+    made = f"{real} {os.path.getmtime(real):.0f} {pyspark.__version__} {os.path.dirname(pyspark.__file__)}"
+    return cache_folder() / f"spark-{hashlib.sha256(made.encode()).hexdigest()[:16]}.jsa"
+
+
 def write_shim(java: str) -> str:
     """A JAVA_HOME whose `bin/java` is the given one, less the argument that it does not know."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock" / "java"
+    cache = cache_folder() / "java"
     script = cache / "bin" / "java"
     text = SHIM.format(java=java)
     try:
