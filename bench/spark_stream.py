@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from bench.connector import NatsServer, connector_source
 from bench.harness import Bench, warm_cache
 from bench.spark import Stopwatch, in_spark
+from penstock.spark.session import archive_path, find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,9 +45,11 @@ def run(bench: Bench) -> str:
                 f"streaming, {said}: CPU seconds, of the stand-in's", ours["cpu"] / theirs["cpu"], "x", at_most=1 / 3,
                 target="<= 1/3",
             )  # fmt: skip
+    is_warm = archive_path(f"{find_java()}/bin/java").exists()
+    archive = "with" if is_warm else "without"
     return (
-        "the JVM's start and the session; a backlog of a server that holds it in its own files is not the same path: "
-        "ours needs that disk"
+        f"the JVM's start and the session ({archive} a class archive: docs/spark.md); a backlog of a server that holds it "
+        "in its own files is not the same path: ours needs that disk"
     )
 
 
