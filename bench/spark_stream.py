@@ -48,8 +48,8 @@ def run(bench: Bench) -> str:
     is_warm = archive_path(f"{find_java()}/bin/java").exists()
     archive = "with" if is_warm else "without"
     return (
-        f"the JVM's start and the session ({archive} a class archive: docs/spark.md); a backlog of a server that holds it "
-        "in its own files is not the same path: ours needs that disk"
+        f"the JVM's start and the session ({archive} a class archive: docs/spark.md); a backlog of a server that holds "
+        "it in its own files is not the same path: ours needs that disk"
     )
 
 
