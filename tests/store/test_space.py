@@ -64,7 +64,7 @@ def test_zeros_stand_ahead_of_small_commits_and_are_cut_off_again(tmp_path: Path
         again.append(Batch.of([("a", bytes(300))]))
         again.commit()
     *sealed, active = sorted((root / "blocks").glob("*.blk"))
-    assert len(sealed) > 1 and all(path.read_bytes()[-1] for path in sealed)
+    assert len(sealed) > 1 and not any(path.read_bytes().endswith(bytes(8)) for path in sealed)
     again.stop()
     assert active.read_bytes()[-1]
     last = FileStore(root, bytes(16), limits=limits)
