@@ -7,12 +7,14 @@ from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from delivering import MS, NS, Reader, ack_of, status_of
 from wire_client import Frame, Silent
 
 import penstock
+from penstock.broker.desk import ConsumerDesk
 from penstock.server.embedded import EmbeddedServer
 
 
@@ -102,6 +104,24 @@ def test_new_messages_are_pushed_as_they_come(reader: Reader, listener: Listener
         reader.publish("s.a", b"%d" % n)
         frame = listener.message()
         assert (frame.payload, ack_of(frame)[1:3]) == (b"%d" % n, (n + 1, n + 1))
+
+
+def test_a_commit_that_ends_while_the_one_before_is_told_of_is_told_of_too(reader: Reader, listener: Listener) -> None:
+    """Its messages were not delivered before something else came, where nobody waited for their answers."""
+    told = ConsumerDesk.committed
+
+    def slowly(desk: ConsumerDesk) -> None:
+        told(desk)
+        store, stop = desk.stream.store, time.monotonic() + 5
+        while store.committed_position < store.core.position and time.monotonic() < stop:
+            time.sleep(0.0005)  # the loop waits, the commit thread does not
+
+    listener.listen("e", 5)
+    reader.consumer(deliver_subject="e")
+    with patch.object(ConsumerDesk, "committed", slowly):
+        for n in range(5):
+            reader.publish("s.a", b"%d" % n)
+            assert listener.message().payload == b"%d" % n
 
 
 def test_heartbeats_come_when_nothing_else_does(reader: Reader, listener: Listener) -> None:

@@ -267,7 +267,9 @@ class Intake:
             return False
         if core.log.failure() is not None and not self._roll_back():
             return True
-        if self._commit_began and store.committed_position >= self._submitted:
+        # Looked at once, before anything is delivered: a commit that ends while we are at it has us called again.
+        committed = store.committed_position
+        if self._commit_began and committed >= self._submitted:
             self._commit_s = self._loop.time() - self._commit_began
             self._commit_began = 0.0
         self.ingest.has_failures = bool(store.failures)
@@ -283,7 +285,7 @@ class Intake:
         self.desk.tell_others()
         self._let_in()
         has_waiters = bool(self._waiters or self._consumers_waiting or self._crowd)
-        return is_waiting or has_waiters or store.committed_position < core.position
+        return is_waiting or has_waiters or committed < core.position
 
     def _roll_back(self) -> bool:
         """After a failed commit: forget what was not kept, so that those who wait for it can be told."""
