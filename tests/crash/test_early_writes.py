@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -42,14 +43,15 @@ class Writer:
             self.lost += 1
             return
         self.under_way.append((self.store.submit(), batch.seqs()[-1]))
-        self.look()
 
-    def look(self) -> None:
-        if self.store.core.log.failure() is not None:
+    def look(self) -> bool:
+        """Whether something was rolled back."""
+        has_failed = self.store.core.log.failure() is not None
+        if has_failed:
             try:
                 self.store.retry()
             except StoreError:
-                return
+                return False
         committed = self.store.committed_position
         while self.under_way and self.under_way[0][0] <= committed:
             position, seq = self.under_way.pop(0)
@@ -60,6 +62,7 @@ class Writer:
                 continue
             self.durable.append(seq)
             self.disk.mark(seq)
+        return has_failed
 
     def finish(self) -> None:
         self.disk.clear_faults()
@@ -79,6 +82,7 @@ def test_a_crash_keeps_what_a_sync_had_covered(room: Path) -> None:
     writer = Writer(room / "s", disk)
     for n in range(BATCHES):
         writer.publish(n)
+        writer.look()
     writer.finish()
     assert len(writer.durable) == BATCHES
     syncs = [op for op in disk.ops if op.kind == "sync_file"]
@@ -105,6 +109,15 @@ def check(image: CrashImage) -> None:
     store.stop()
 
 
+def check_killed(root: Path, copy: Path, durable: list[int]) -> None:
+    """A kill right after a roll back: what was refused is not there, what was promised is."""
+    shutil.copytree(root, copy)
+    store = FileStore(copy, STREAM_ID, limits=LIMITS, durability="disk")
+    assert [message.seq for message in store.read()] == list(range(1, (durable or [0])[-1] + 1))
+    store.stop()
+    shutil.rmtree(copy)
+
+
 @pytest.mark.parametrize("kind", ["pwrite", "sync_file", "create_file"])
 def test_a_fault_while_both_are_under_way(room: Path, kind: str) -> None:
     seed = chunk_seed("early faults", kind)
@@ -120,6 +133,8 @@ def test_a_fault_while_both_are_under_way(room: Path, kind: str) -> None:
                 code = errno.ENOSPC if chance.random() < 0.5 else errno.EIO
                 disk.fail_at(chance.randint(1, 4), code, kinds=kind, short=kind == "pwrite")
             writer.publish(n)
+            if writer.look():
+                check_killed(root, room / "copy", writer.durable)
         writer.finish()
         found = {message.seq: message.data for message in writer.store.read()}
         assert found.keys() >= set(writer.durable), f"seed {seed}, run {number}"

@@ -188,7 +188,7 @@ cdef class Batch:
         cdef bint is_list
         if not isinstance(items, (list, tuple)):
             items = list(items)
-        is_list = isinstance(items, list)
+        is_list = type(items) is list
         batch.keep.append(items)
         batch.reserve(len(items))
         batch.has_many = len(items) > GROUP

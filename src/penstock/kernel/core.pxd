@@ -59,7 +59,7 @@ cdef class Core:
     cdef uint8_t* room(self, uint64_t seq, int64_t time, uint64_t size) except NULL
     cdef int roll(self, uint64_t first_seq, int64_t time, uint64_t size) except -1
     cdef int enforce(self) except -1
-    cdef tuple undo_held(self)
+    cdef tuple undo_held(self, told)
     cdef int log_changes(self, int64_t now) except -1
     cdef int log_deletes(self, uint64_t* seqs, Py_ssize_t count, uint8_t reason, int64_t now) except -1
     cdef int log_control(self, uint8_t kind, uint8_t reason, int64_t time, uint64_t value, const uint8_t* ranges,

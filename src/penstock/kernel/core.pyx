@@ -525,8 +525,8 @@ cdef class Core:
         cdef uint64_t ranges = 0, position = 0, start, low = 0
         if packed == NULL:
             raise MemoryError
-        sort_seqs(seqs, count)
         try:
+            sort_seqs(seqs, count)
             while n < count:
                 start = seqs[n]
                 n += 1
@@ -797,16 +797,19 @@ cdef class Core:
             answer = log.flush(False)
         return answer
 
-    def undo(self):
-        """Forget all that is not committed. The block it was in is closed; a new one begins with the next append."""
+    def undo(self, told=None):
+        """Forget all that is not committed. The block it was in is closed; a new one begins with the next append.
+
+        `told(low, high)` is called before the positions in between count as done with: who looks at them finds why.
+        """
         with nogil:
             self.log.hold_flush()
         try:
-            return self.undo_held()
+            return self.undo_held(told)
         finally:
             self.log.let_flush()
 
-    cdef tuple undo_held(self):
+    cdef tuple undo_held(self, told):
         cdef Index index = self.index
         cdef Log log = self.log
         cdef Block* block
@@ -842,9 +845,10 @@ cdef class Core:
             kept.append((block.id, size, file.is_created))
             break
         self.spans = []
-        before = log.committed()
+        if told is not None:
+            told(log.committed(), log.appended)
         log.skip_over()
-        return before, log.appended, kept, gone
+        return kept, gone
 
     def close_files(self):
         """Let go of all files and images; nothing works after."""

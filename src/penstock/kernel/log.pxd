@@ -34,7 +34,7 @@ cdef struct BlockFile:
     uint64_t size                          # appended; only the owner moves it
     uint64_t submitted                     # may be written
     uint64_t written
-    uint64_t covered                       # written when the sync that is under way began
+    uint64_t covered                       # what the commit that is under way makes durable
     uint64_t synced
     uint64_t committed                     # what a whole commit has covered: below `synced` and `written` after one that failed
     int users                              # threads in a sync of this file
@@ -91,7 +91,7 @@ cdef class Log:
     cdef void submit(self) noexcept nogil
     cdef int flush(self, bint sync) noexcept nogil
     cdef int flush_locked(self, bint sync) noexcept nogil
-    cdef int write_files(self, BlockFile* last) noexcept nogil
+    cdef int write_files(self, BlockFile* last, bint is_early) noexcept nogil
     cdef int sync_files(self, BlockFile* last) noexcept nogil
     cdef void write_early(self) noexcept nogil
     cdef bint wants_early(self) noexcept nogil

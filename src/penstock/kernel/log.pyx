@@ -152,14 +152,14 @@ cdef void _write_ahead(Log log, BlockFile* file, uint64_t stop) noexcept nogil:
         file.zeroed = stop + size
 
 
-cdef int _write_file(Log log, BlockFile* file) noexcept nogil:
-    """Write what is submitted of a file, making it when it is not there."""
+cdef int _write_file(Log log, BlockFile* file, bint is_early) noexcept nogil:
+    """Write what is submitted of a file, making it when it is not there. Early, a failure is left to the commit that comes."""
     cdef uint64_t stop = file.submitted
     cdef int64_t answer
     if not file.is_created:
         answer = log.disk.open_file(file.path, O_RDWR | O_CREAT | O_TRUNC)
         if answer < 0:
-            return log.fail(<int>answer, "create", file.path)
+            return <int>answer if is_early else log.fail(<int>answer, "create", file.path)
         file.fd = <int>answer
         file.is_created = True
         if log.is_filling and file.capacity > SLACK and log.disk.reserve(file.fd, file.capacity - SLACK) == 0:
@@ -168,7 +168,7 @@ cdef int _write_file(Log log, BlockFile* file) noexcept nogil:
     elif file.fd < 0:
         answer = log.open_for_read(file)
         if answer < 0:
-            return log.fail(<int>answer, "open", file.path)
+            return <int>answer if is_early else log.fail(<int>answer, "open", file.path)
     if log.needs_rewrite and file.synced < file.written:
         # The kernel forgets pages whose sync failed: write them again.
         if file.image != NULL:
@@ -176,12 +176,12 @@ cdef int _write_file(Log log, BlockFile* file) noexcept nogil:
         else:
             answer = log.write_again(file)
             if answer < 0:
-                return log.fail(<int>answer, "write", file.path)
+                return <int>answer if is_early else log.fail(<int>answer, "write", file.path)
     if file.written < stop:
         _write_ahead(log, file, stop)
         answer = log.disk.pwrite(file.fd, file.image + file.written, stop - file.written, file.written)
         if answer < 0:
-            return log.fail(<int>answer, "write", file.path)
+            return <int>answer if is_early else log.fail(<int>answer, "write", file.path)
         file.written = stop
     return 0
 
@@ -361,14 +361,14 @@ cdef class Log:
         pthread_mutex_unlock(self.lock)
         return answer
 
-    cdef int write_files(self, BlockFile* last) noexcept nogil:
+    cdef int write_files(self, BlockFile* last, bint is_early) noexcept nogil:
         """Write what is submitted of the files up to `last`; the caller has `writing`."""
         cdef BlockFile* file
         cdef int answer
         self.reached = self.submitted
         file = _first_held(self)
         while file != NULL:
-            answer = _write_file(self, file)
+            answer = _write_file(self, file, is_early)
             if answer < 0:
                 _next_held(self, file, file)
                 return answer
@@ -408,11 +408,10 @@ cdef class Log:
         return self.is_syncing and not self.is_early and self.submitted - self.reached >= EARLY_MIN
 
     cdef void write_early(self) noexcept nogil:
-        """Write, beside a sync, what the next one will cover. A failure is the next commit's."""
+        """Write, beside a sync, what the next one will cover; once, so that the next one gets its turn."""
         pthread_mutex_lock(self.writing)
-        while not self.fail_errno and not self.needs_rewrite and self.submitted - self.reached >= EARLY_MIN:
-            if self.write_files(self.last) < 0:
-                break
+        if self.is_syncing and not self.fail_errno and not self.needs_rewrite:
+            self.write_files(self.last, True)
         pthread_mutex_unlock(self.writing)
 
     cdef int flush_locked(self, bint sync) noexcept nogil:
@@ -421,23 +420,23 @@ cdef class Log:
         cdef uint64_t target, target_seq
         cdef uint64_t one = 1
         cdef int answer
+        pthread_mutex_lock(self.writing)
         if self.fail_errno:
+            pthread_mutex_unlock(self.writing)
             return -self.fail_errno
-        pthread_mutex_lock(self.lock)
+        pthread_mutex_lock(self.lock)      # what it covers is settled here: more may be written, none of it counts
         target = self.submitted
         target_seq = self.submitted_seq
         last = self.last
-        pthread_mutex_unlock(self.lock)
-        if target == (self.synced if sync else self.written):
-            return 0
-        pthread_mutex_lock(self.writing)
-        answer = self.write_files(last)
-        pthread_mutex_lock(self.lock)
         file = self.first
         while file != NULL:
-            file.covered = file.written
+            file.covered = file.submitted
             file = NULL if file == last else file.next
         pthread_mutex_unlock(self.lock)
+        if target == (self.synced if sync else self.written):
+            pthread_mutex_unlock(self.writing)
+            return 0
+        answer = self.write_files(last, False)
         pthread_mutex_unlock(self.writing)
         if answer == 0 and sync:
             self.is_syncing = True
@@ -450,7 +449,7 @@ cdef class Log:
         self.written_seq = target_seq
         file = self.first if sync or self.durability != DURABLE_DISK else NULL
         while file != NULL:
-            file.committed = file.synced if self.durability == DURABLE_DISK else file.written
+            file.committed = file.covered
             if file == last:
                 break
             file = file.next
@@ -466,7 +465,7 @@ cdef class Log:
                 file.is_listed = False
                 self.is_filling = True
                 self.give_back(file)
-        if last != NULL:
+        if last != NULL and (sync or self.durability != DURABLE_DISK):
             self.store_head(last.id, last.committed, HEAD_OPEN)
         pthread_cond_broadcast(self.moved)
         pthread_mutex_unlock(self.lock)

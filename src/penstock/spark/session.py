@@ -83,7 +83,7 @@ def _start_here(asked: dict[str, str], is_running: bool) -> dict[str, str]:
     archive = archive_path(os.path.join(os.environ["JAVA_HOME"], "bin", "java"))
     options = settings["spark.driver.extraJavaOptions"]
     if archive.exists() and "share" not in options.lower():  # a JVM that it does not fit starts without it
-        settings["spark.driver.extraJavaOptions"] = f"{options} -Xlog:cds=off -XX:SharedArchiveFile={archive}".strip()
+        settings["spark.driver.extraJavaOptions"] = f'{options} -Xlog:cds=off "-XX:SharedArchiveFile={archive}"'.strip()
     return settings
 
 

@@ -473,9 +473,12 @@ class FileStore(Store):
 
     def _roll_back(self, error: StoreError | None = None) -> None:
         """Forget all that is not committed; cut the files back to what is."""
-        error = error or self._failure()
-        low, high, kept, gone = self.core.undo()
-        self.failures = [*self.failures[-63:], (low, high, error)]
+        reason = error or self._failure()
+
+        def note(low: int, high: int) -> None:
+            self.failures = [*self.failures[-63:], (low, high, reason)]
+
+        kept, gone = self.core.undo(note)
         seq = self.core.committed_seq
         self._forget_above(seq)
         self.keeper.rolled_back()
