@@ -161,6 +161,8 @@ cdef class Batch:
         cdef PyObject* subject
         cdef PyObject* payload
         cdef Incoming* item
+        if self.count == 0:
+            _hint_items(items, 0, min(GROUP, PyList_GET_SIZE(items)))
         while self.count < PyList_GET_SIZE(items):
             if self.count & (GROUP - 1) == 0:
                 _hint_items(items, self.count + GROUP, min(self.count + 2 * GROUP, PyList_GET_SIZE(items)))

@@ -198,6 +198,8 @@ cdef class Core:
             ahead.number = NO_NUMBER if ahead.subject == NULL else self.index.tree.hint_place(ahead.hash)
             if ahead.number < self.index.number_capacity:
                 self.index.hint_stats(ahead.number)
+                if ahead.number < <uint64_t>self.accepts.words * 64:
+                    prefetch(&self.accepts.wanted[ahead.number >> 6])
 
     cdef void fetch_rows(self, Py_ssize_t start, Py_ssize_t stop) noexcept:
         cdef Ahead* ahead

@@ -3,7 +3,7 @@
 Layout: docs/format.md, "Subject filter". It may say yes wrongly, never no. The twin is reference/subject_filter.py.
 """
 from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
-from libc.string cimport memchr, memcpy, memset
+from libc.string cimport memchr, memcmp, memcpy, memset
 
 from penstock.kernel.subject cimport as_bytes
 from penstock.kernel.xxh64 cimport xxh64
@@ -41,6 +41,8 @@ cdef class FilterBuilder:
         cdef const uint8_t* dot
         cdef const uint8_t* at = name
         cdef int level = 0
+        while same + 8 <= shorter and memcmp(name + same, before + same, 8) == 0:
+            same += 8
         while same < shorter and name[same] == before[same]:
             same += 1
         self.add_hash(xxh64(name, size, SEED_SUBJECT))
