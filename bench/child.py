@@ -9,9 +9,11 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import penstock
+from bench import per_subject
 from bench.harness import PENDING_FILTERS, SUBJECT_COUNT, Messages, io_count, subjects
 from penstock.kernel.disk import Disk
 
@@ -138,6 +140,7 @@ def main() -> None:
         "open": lambda path: measure_open(path, False),
         "open-watched": lambda path: measure_open(path, True),
         "pending": ask_pending,
+        "per_subject": lambda path, count, seconds: per_subject.measure(Path(path), int(count), float(seconds)),
         "write": write_until_killed,
         "nats-py": lambda port, count: fetch_with_nats_py(port, int(count)),
     }
