@@ -138,9 +138,9 @@ def test_a_fault_while_both_are_under_way(room: Path, kind: str) -> None:
         writer.finish()
         found = {message.seq: message.data for message in writer.store.read()}
         assert found.keys() >= set(writer.durable), f"seed {seed}, run {number}"
-        assert writer.durable, "nothing came through"
         writer.publish(BATCHES)
         writer.finish()
+        assert writer.durable, "it does not go on"  # all before may have been lost with one sync
         writer.stop()
         again = FileStore(root, STREAM_ID, limits=LIMITS, durability="disk")
         assert {message.seq: message.data for message in again.read()}.items() >= found.items()
