@@ -63,10 +63,12 @@ cdef extern from *:
             uint32_t priority;
             uint64_t runtime, deadline, period;
         } attr;
+        /* All else stays as whoever started us wanted it: niceness, and classes other than the ordinary one. */
         memset(&attr, 0, sizeof attr);
-        attr.size = sizeof attr;
-        attr.runtime = 100000;
-        syscall(SYS_sched_setattr, 0, &attr, 0);
+        if (syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0) == 0 && attr.policy == 0) {
+            attr.runtime = 100000;
+            syscall(SYS_sched_setattr, 0, &attr, 0);
+        }
     #endif
     }
     """
@@ -85,7 +87,7 @@ cdef enum:
     AHEAD_MAX = 262144                     # … between these two, …
     AHEAD_COMMITS = 32                     # … but for so many commits of the size: large ones that come between pay for them
     AHEAD_COMMIT_MAX = 16384               # what a small commit is
-    AHEAD_AFTER = 4                        # so many of a block get none
+    AHEAD_AFTER = 4                        # the first small commit of a block that gets them
     EARLY_MIN = 524288                     # so much is worth a thread that writes it while what came before is synced
     AHEAD_NEVER = 4611686018427387904      # `zeroed` of a file for which there was no space
 
