@@ -24,7 +24,7 @@ from penstock.kernel.batch import Batch
 from penstock.kernel.disk import Disk
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
-from penstock.testing import FakeClock
+from penstock.testing import CrashDisk, CrashImage, FakeClock, crash_images
 
 STREAM_ID = bytes(range(16))
 DURABILITIES = ("disk", "os", "lazy")
@@ -508,3 +508,15 @@ def check_goes_on(path: Path, durability: str, limits: Limits, store: FileStore,
         assert again.epoch == epoch
         after = again.fast_state()
         assert (after.first_seq, after.last_seq, after.last_time) == (state.first_seq, state.last_seq, state.last_time)
+
+
+def check_images(disk: CrashDisk, folder: Path, count: int, seed: int, check: Callable[[CrashImage], None]) -> None:
+    """`check` each of `count` images; a failure says which one it was."""
+    folder.mkdir()
+    for image in crash_images(disk, folder, count=count, seed=seed):
+        try:
+            check(image)
+        except BaseException as error:
+            error.add_note(f"seed {seed}, image: {image.description}")
+            raise
+        image.remove()

@@ -8,14 +8,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from crash_cases import booted, campaign_size, chunk_seed
+from crash_cases import booted, campaign_size, check_images, chunk_seed
 
 from penstock.errors import StoreError
 from penstock.kernel.batch import Batch
 from penstock.kernel.log import Committer
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
-from penstock.testing import CrashDisk, CrashImage, crash_images
+from penstock.testing import CrashDisk, CrashImage
 
 pytestmark = pytest.mark.campaign
 STATES = campaign_size(1_000) // 5
@@ -89,14 +89,7 @@ def test_a_crash_keeps_what_a_sync_had_covered(room: Path) -> None:
     beside = [op for op in disk.ops if op.kind == "pwrite" and any(s.start <= op.index < s.index for s in syncs)]
     assert beside, "nothing was written while something was synced"
     writer.stop()
-    (room / "images").mkdir()
-    for image in crash_images(disk, room / "images", count=STATES // 10, seed=seed):
-        try:
-            check(image)
-        except BaseException as error:
-            error.add_note(f"seed {seed}, image: {image.description}")
-            raise
-        image.remove()
+    check_images(disk, room / "images", STATES // 10, seed, check)
 
 
 def check(image: CrashImage) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crash_cases import booted, campaign_size, chunk_seed
+from crash_cases import booted, campaign_size, check_images, chunk_seed
 
 import penstock
-from penstock.testing import CrashDisk, CrashImage, crash_images
+from penstock.testing import CrashDisk, CrashImage
 
 pytestmark = pytest.mark.campaign
 STATES = campaign_size(1_000) // 5
@@ -58,11 +58,4 @@ def check(image: CrashImage) -> None:
 def test_a_crash_leaves_each_stream_whole_or_not_there(room: Path) -> None:
     seed = chunk_seed("streams", "disk")
     disk = record(room / "run")
-    (room / "images").mkdir()
-    for image in crash_images(disk, room / "images", count=STATES, seed=seed):
-        try:
-            check(image)
-        except BaseException as error:
-            error.add_note(f"seed {seed}, image: {image.description}")
-            raise
-        image.remove()
+    check_images(disk, room / "images", STATES, seed, check)
