@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
@@ -20,6 +19,7 @@ from penstock.kernel.record import RecordError
 from penstock.kernel.subject import Filters
 from penstock.kernel.subject_filter import may_match
 from penstock.scan.batch import record_batch
+from penstock.scan.block_memory import BlockMemory
 from penstock.scan.schema import HeadersAs, choose_columns, schema
 
 if TYPE_CHECKING:
@@ -50,17 +50,6 @@ class _Part:
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
-
-
-class _Buffer:
-    """Memory for one block at a time; mapped, so that nobody fills it with zeros before the block is read into it."""
-
-    def __init__(self) -> None:
-        self.memory = mmap(-1, 1, MAP_PRIVATE | MAP_ANONYMOUS)
-
-    def reserve(self, size: int) -> None:
-        if len(self.memory) < size:
-            self.memory = mmap(-1, size, MAP_PRIVATE | MAP_ANONYMOUS)
 
 
 class Scan(Iterator["pa.RecordBatch"]):
@@ -135,7 +124,7 @@ class Scan(Iterator["pa.RecordBatch"]):
     # Blocks to batches
 
     def _run(self) -> Generator[pa.RecordBatch, None, None]:
-        buffer = _Buffer()
+        buffer = BlockMemory()
         for block in self._wanted():
             self.blocks_opened += 1
             for columns, damage in self._walk(block, buffer):
@@ -145,9 +134,9 @@ class Scan(Iterator["pa.RecordBatch"]):
                     yield record_batch(columns, self.schema)
 
     def _run_threads(self, threads: int) -> Generator[pa.RecordBatch, None, None]:
-        buffers: SimpleQueue[_Buffer] = SimpleQueue()
+        buffers: SimpleQueue[BlockMemory] = SimpleQueue()
         for _ in range(threads):
-            buffers.put(_Buffer())
+            buffers.put(BlockMemory())
         parts: deque[Future[_Part]] = deque()
         blocks = self._wanted()
         with ThreadPoolExecutor(threads, thread_name_prefix="penstock-scan") as pool:
@@ -165,7 +154,7 @@ class Scan(Iterator["pa.RecordBatch"]):
                 for waiting in parts:
                     waiting.cancel()
 
-    def _read_part(self, block: BlockView, buffers: SimpleQueue[_Buffer]) -> _Part:
+    def _read_part(self, block: BlockView, buffers: SimpleQueue[BlockMemory]) -> _Part:
         part, buffer = _Part(), buffers.get()
         try:
             for columns, damage in self._walk(block, buffer):
@@ -183,7 +172,7 @@ class Scan(Iterator["pa.RecordBatch"]):
         if damage and self._is_strict:
             raise CorruptBlock(damage[0].path, damage[0].offset, damage[0].reason)
 
-    def _walk(self, block: BlockView, buffer: _Buffer) -> Iterator[tuple[Columns, list[Damage]]]:
+    def _walk(self, block: BlockView, buffer: BlockMemory) -> Iterator[tuple[Columns, list[Damage]]]:
         """The batches of one block, each with the damage met in it."""
         low, high = max(block.first_seq, self._low), min(block.stop_seq, self._high)
         size = self._read(block, buffer)
@@ -191,7 +180,7 @@ class Scan(Iterator["pa.RecordBatch"]):
         while True:
             try:
                 columns = read_columns(
-                    buffer.memory,
+                    buffer.pages,
                     at,
                     size,
                     base_seq=block.base_seq,
@@ -221,13 +210,13 @@ class Scan(Iterator["pa.RecordBatch"]):
             if columns.finished:
                 return
 
-    def _read(self, block: BlockView, buffer: _Buffer) -> int:
+    def _read(self, block: BlockView, buffer: BlockMemory) -> int:
         """Fill the buffer from the block's first record on; how many bytes there were."""
         disk, size = self.view.disk, block.stop - block.start
         buffer.reserve(size)
         fd = disk.open(block.path)
         try:
-            with memoryview(buffer.memory) as whole, whole[:size] as part:
+            with memoryview(buffer.pages) as whole, whole[:size] as part:
                 return disk.read_into(fd, part, block.start)
         finally:
             disk.close(fd)

@@ -10,13 +10,13 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from mmap import MADV_HUGEPAGE, MAP_ANONYMOUS, MAP_PRIVATE, mmap
 
 from penstock.errors import CorruptBlock, NewerFormat
 from penstock.kernel.block_scan import BlockScan, scan_block
 from penstock.kernel.constants import HEADER_SIZE, HEADER_STRIDE, KINDS, RECORDS_START
 from penstock.kernel.disk import Disk
 from penstock.kernel.seq_set import SeqSet
+from penstock.scan.block_memory import BlockMemory
 from penstock.store.layout import BlockHeader, decode_front, decode_header
 from penstock.store.neighbours import Neighbours
 from penstock.store.snapshot import Snapshot
@@ -116,20 +116,7 @@ class IndexOfLoss:
             self._snapshot.stop()
 
 
-class _Memory:
-    """Room for one block, kept by the process for the tasks to come: fresh memory costs as much as reading into it."""
-
-    def __init__(self) -> None:
-        self.pages = mmap(-1, 1, MAP_PRIVATE | MAP_ANONYMOUS)
-
-    def reserve(self, size: int) -> memoryview:
-        if len(self.pages) < size:
-            self.pages = mmap(-1, size + size // 4, MAP_PRIVATE | MAP_ANONYMOUS)
-            self.pages.madvise(MADV_HUGEPAGE)
-        return memoryview(self.pages)
-
-
-_memory = _Memory()
+_memory = BlockMemory()  # kept by the process for the tasks to come: fresh memory costs as much as reading into it
 
 
 class BlockChecker:
@@ -178,7 +165,8 @@ class BlockChecker:
         try:
             size = self.disk.size(fd)
             wanted = size if stop is None else min(stop, size)
-            view = _memory.reserve(wanted)
+            _memory.reserve(wanted)
+            view = memoryview(_memory.pages)
             return view[: self.disk.read_into(fd, view[:wanted])], size
         finally:
             self.disk.close(fd)
