@@ -6,7 +6,6 @@ nothing but its options, and what a task needs travels in its partition.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +17,10 @@ from penstock.scan.plan import open_views, plan, stream_names, wanted_blocks
 from penstock.spark.errors import PenstockSparkError, told
 from penstock.spark.filters import Pushed, push
 from penstock.spark.options import ReadOptions
+from penstock.spark.tasks import settle_worker, task_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-SPLIT_BYTES = 4 << 20  # less than this is not worth a task of its own, unless it is asked for
 
 DDL = {
     "stream": "STRING",
@@ -143,6 +141,7 @@ class PenstockReader(DataSourceReader):
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         if partition is None or partition.value is None:  # Spark runs one task where there is no partition
             return
+        settle_worker()
         with told():
             yield from read_rows(partition.value, self.options, self.pushed, self.format)
 
@@ -180,9 +179,7 @@ def plan_read(options: ReadOptions, pushed: Pushed) -> list[Part]:
     if pushed.is_nothing:
         return []
     total = sum(size for view in views for _, _, _, size in wanted_blocks(view, **asked))
-    wanted = options.min_partitions or min(len(os.sched_getaffinity(0)), max(total // SPLIT_BYTES, 1))
-    target = min(options.max_partition_bytes, max(-(-total // wanted), 1))
-    return [part for view in views for part in plan(view, **asked, max_bytes=target)]
+    return [part for view in views for part in plan(view, **asked, max_bytes=task_bytes(total, options))]
 
 
 def read_rows(part: Part, options: ReadOptions, pushed: Pushed, rows: RowFormat) -> Iterator[pa.RecordBatch]:

@@ -42,8 +42,9 @@ from penstock.spark.offsets import (
     lost_range,
     range_of,
 )
-from penstock.spark.source import SPLIT_BYTES, RowFormat
+from penstock.spark.source import RowFormat
 from penstock.spark.tail import Tail, TailBacklog, Tails
+from penstock.spark.tasks import SPLIT_BYTES, settle_worker, task_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -239,8 +240,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The parts of a batch by task: not too much, and as many as there are cores where there is enough to read."""
         options = self.options
         total = sum(block.stop - block.start for view, _, _ in views for block in view.blocks)
-        wanted = options.min_partitions or min(len(os.sched_getaffinity(0)), max(total // SPLIT_BYTES, 1))
-        target = min(options.max_partition_bytes, max(-(-total // wanted), 1))
+        target = task_bytes(total, options)
         parts = [
             part
             for view, low, high in views
@@ -250,6 +250,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         options, rows = self.options, self.format
+        settle_worker()
         with told():
             for part in partition.value:
                 for batch in read_part(
