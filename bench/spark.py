@@ -140,15 +140,16 @@ def _ready_made_source(base: type[DataSource]) -> type[DataSource]:
     return ReadyMade
 
 
-def scan_only(spark: SparkSession, path: str) -> list[dict[str, Any]]:
-    """The scan in the workers and nothing else: each task reads its part and gives one row of clocks."""
+def scan_only(spark: SparkSession, path: str, cores: int) -> list[dict[str, Any]]:
+    """The scan in the workers and nothing else: two tasks, on as many cores together, each gives one row of clocks."""
     from penstock.spark.source import PenstockSource
 
-    spark.dataSource.register(_scan_only_source(PenstockSource))
-    return [row.asDict() for row in spark.read.format("scan_only").load(path).collect()]
+    spark.dataSource.register(_scan_only_source(PenstockSource, sorted(os.sched_getaffinity(0))[:cores]))
+    halves = spark.read.format("scan_only").option("maxPartitionBytes", "64g").option("minPartitions", 2)
+    return [row.asDict() for row in halves.load(path).collect()]
 
 
-def _scan_only_source(base: type[DataSource]) -> type[DataSource]:
+def _scan_only_source(base: type[DataSource], cores: list[int]) -> type[DataSource]:
     from pyspark.sql.datasource import DataSourceReader, InputPartition
 
     class Scans(DataSourceReader):
@@ -160,9 +161,15 @@ def _scan_only_source(base: type[DataSource]) -> type[DataSource]:
             return found
 
         def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-            start, cpu = time.time(), time.process_time()
-            count = sum(batch.num_rows for batch in self.inner.read(partition))
-            yield count, start, time.time(), time.process_time() - cpu
+            before = os.sched_getaffinity(0)
+            os.sched_setaffinity(0, cores)
+            try:
+                start, cpu = time.time(), time.process_time()
+                count = sum(batch.num_rows for batch in self.inner.read(partition))
+                clocks = count, start, time.time(), time.process_time() - cpu
+            finally:
+                os.sched_setaffinity(0, before)  # the worker goes on with other tasks
+            yield clocks
 
     class ScanOnly(base):  # type: ignore[misc, valid-type]
         @classmethod

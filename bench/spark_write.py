@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.datasource import DataSource
 
-ROUNDS = 4
+ROUNDS = 6
 COLUMNS = ("subject", "payload")
 
 
@@ -35,22 +36,31 @@ def measure(spark: SparkSession, path: str, out: str) -> dict[str, Any]:
     read_store(spark, path, columns=",".join(COLUMNS)).write.parquet(f"{out}/rows")
     rows = spark.read.parquet(f"{out}/rows")
     spark.dataSource.register(_counting_source())
-    number = iter(range(1_000))
-
     took = best_of(
         ROUNDS,
         {
-            "penstock": lambda: _write(rows, f"{out}/store{next(number)}"),
+            "penstock": lambda: _write(rows, f"{out}/store"),
             "counted": lambda: _seconds(lambda: rows.write.format("counting").mode("append").save()),
-            "parquet": lambda: _seconds(lambda: rows.write.parquet(f"{out}/parquet{next(number)}")),
+            "parquet": lambda: _write_parquet(rows, f"{out}/parquet"),
         },
     )
-    return {"took": took, "written": read_store(spark, f"{out}/store0", columns="seq").count()}
+    return {"took": took, "written": read_store(spark, f"{out}/store", columns="seq").count()}
 
 
 def _write(rows: DataFrame, store: str) -> float:
+    _clear(store)
     written = rows.write.format("penstock").option("path", store).option("stream", "W")
     return _seconds(lambda: written.option("createSubjects", "orders.>").mode("append").save())
+
+
+def _write_parquet(rows: DataFrame, target: str) -> float:
+    _clear(target)
+    return _seconds(lambda: rows.write.parquet(target))
+
+
+def _clear(target: str) -> None:
+    """Each round in a new place, and no round in memory that none had before it."""
+    shutil.rmtree(target, ignore_errors=True)
 
 
 def _seconds(action: Any) -> float:
