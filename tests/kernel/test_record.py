@@ -262,6 +262,14 @@ def test_payloads_and_headers_of_every_magnitude_round_trip(size: int) -> None:
         assert (found["headers"], found["payload"]) == (headers, payload[:size])
 
 
+def test_wherever_the_payload_begins_and_ends_in_a_stripe_the_checksum_is_that_of_the_bytes() -> None:
+    payload = bytes(range(200))
+    for subject_size in range(1, 34):
+        for size in range(130):
+            raw = compiled.encode_message(1, 2, b"a" * subject_size, None, payload[:size], salt=11)
+            assert raw.endswith(payload[:size] + xxhash.xxh64_digest(raw[:-8], 11)[::-1])
+
+
 @both_halves
 def test_the_largest_parts_are_refused_with_their_limits(kernel: ModuleType) -> None:
     with pytest.raises(kernel.RecordError, match="65535"):

@@ -7,7 +7,7 @@ from penstock.kernel.format cimport (
     KIND_MASK, KIND_MESSAGE, KIND_SKIP, RECORD_SIZE_MAX, SUBJECT_SIZE_MAX,
 )
 from penstock.kernel.varint cimport read_varint, unzigzag, varint_size, write_varint, zigzag
-from penstock.kernel.xxh64 cimport xxh64
+from penstock.kernel.xxh64 cimport xxh64, xxh64_copying
 
 cdef enum:
     RECORD_TORN = 0                        # passes the end of the buffer
@@ -168,9 +168,8 @@ cdef inline Py_ssize_t message_write(uint8_t* out, const Base* base, uint64_t se
         at = write_varint(out, at, headers_size)
         memcpy(out + at, headers, headers_size)
         at += headers_size
-    memcpy(out + at, payload, payload_size)
+    checksum[0] = xxh64_copying(out, at, payload, payload_size, base.salt)
     at += payload_size
-    checksum[0] = xxh64(out, at, base.salt)
     memcpy(out + at, checksum, 8)
     return at + 8
 
