@@ -111,7 +111,7 @@ def check_killed(root: Path, copy: Path, durable: list[int]) -> None:
     shutil.rmtree(copy)
 
 
-@pytest.mark.parametrize("kind", ["pwrite", "sync_file", "create_file"])
+@pytest.mark.parametrize("kind", ["pwrite", "sync_file", "sync_dir", "create_file"])
 def test_a_fault_while_both_are_under_way(room: Path, kind: str) -> None:
     seed = chunk_seed("early faults", kind)
     chance = random.Random(seed)

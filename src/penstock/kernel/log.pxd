@@ -37,6 +37,7 @@ cdef struct BlockFile:
     uint64_t covered                       # what the commit that is under way makes durable
     uint64_t synced
     uint64_t committed                     # what a whole commit has covered: below `synced` and `written` after one that failed
+    int link_error                         # -errno of a sync of the directory that was made early
     int users                              # threads in a sync of this file
     BlockFile* next
 
@@ -57,10 +58,14 @@ cdef class Log:
     cdef bint is_filling                   # blocks get full: the next is reserved whole
     cdef uint64_t appended                 # byte positions over all blocks: what a commit is counted in
     cdef uint64_t submitted
-    cdef uint64_t written
+    cdef uint64_t ready                    # written to its files, by a commit or beside one; what the next sync covers
+    cdef uint64_t written                  # covered by a whole commit
     cdef uint64_t synced
+    cdef BlockFile* ready_last             # the file that `ready` ends in …
+    cdef uint64_t ready_stop               # … and how far it goes there; those before it are whole
     cdef uint64_t appended_seq             # last sequence given out at that position
     cdef uint64_t submitted_seq
+    cdef uint64_t ready_seq
     cdef uint64_t written_seq
     cdef uint64_t synced_seq
     cdef int fail_errno                    # a commit failed: nothing is written until the owner has dealt with it
@@ -91,7 +96,8 @@ cdef class Log:
     cdef void submit(self) noexcept nogil
     cdef int flush(self, bint sync) noexcept nogil
     cdef int flush_locked(self, bint sync) noexcept nogil
-    cdef int write_files(self, BlockFile* last, bint is_early) noexcept nogil
+    cdef int write_files(self, bint is_early) noexcept nogil
+    cdef bint is_ahead(self) noexcept nogil
     cdef int sync_files(self, BlockFile* last) noexcept nogil
     cdef void write_early(self) noexcept nogil
     cdef bint wants_early(self) noexcept nogil
@@ -134,5 +140,7 @@ cdef class Committer:
     cdef uint8_t* take_image(self, uint64_t size) noexcept nogil
     cdef bint keep_image(self, uint8_t* image, uint64_t size) noexcept nogil
     cdef bint ask(self, Log log) noexcept nogil
+    cdef void ask_early(self, Log log) noexcept nogil
+    cdef void add_early(self, Log log) noexcept nogil
     cdef void wake_one(self) noexcept nogil
     cdef void halt(self) noexcept nogil

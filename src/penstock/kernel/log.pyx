@@ -154,9 +154,8 @@ cdef void _write_ahead(Log log, BlockFile* file, uint64_t stop) noexcept nogil:
         file.zeroed = stop + size
 
 
-cdef int _write_file(Log log, BlockFile* file, bint is_early) noexcept nogil:
-    """Write what is submitted of a file, making it when it is not there. Early, a failure is left to the commit that comes."""
-    cdef uint64_t stop = file.submitted
+cdef int _write_file(Log log, BlockFile* file, uint64_t stop, bint is_early) noexcept nogil:
+    """Write a file up to `stop`, making it when it is not there. Early, a failure is left to the commit that comes."""
     cdef int64_t answer
     if not file.is_created:
         answer = log.disk.open_file(file.path, O_RDWR | O_CREAT | O_TRUNC)
@@ -342,39 +341,52 @@ cdef class Log:
 
     cdef int flush(self, bint sync) noexcept nogil:
         """Write, and sync, all that is submitted. 0, or -errno once anything failed."""
-        cdef int answer
+        cdef int answer = 0
         cdef uint64_t target
         pthread_mutex_lock(self.lock)
         target = self.submitted
-        while self.is_flushing and not self.fail_errno and (self.synced if sync else self.written) < target:
-            # Somebody commits: what we submitted meanwhile goes with the next one, whoever makes it.
-            pthread_cond_wait(self.moved, self.lock)
-        if not self.fail_errno and (self.synced if sync else self.written) >= target:
+        while answer == 0:
+            while self.is_flushing and not self.fail_errno and (self.synced if sync else self.written) < target:
+                # Somebody commits: what we submitted meanwhile goes with the next one, whoever makes it.
+                pthread_cond_wait(self.moved, self.lock)
+            if not self.fail_errno and (self.synced if sync else self.written) >= target:
+                break
+            self.is_flushing = True
             pthread_mutex_unlock(self.lock)
-            return 0
-        self.is_flushing = True
-        pthread_mutex_unlock(self.lock)
-        pthread_mutex_lock(self.io)
-        answer = self.flush_locked(sync)
-        pthread_mutex_unlock(self.io)
-        pthread_mutex_lock(self.lock)
-        self.is_flushing = False
-        pthread_cond_broadcast(self.moved)
+            pthread_mutex_lock(self.io)
+            answer = self.flush_locked(sync)
+            pthread_mutex_unlock(self.io)
+            pthread_mutex_lock(self.lock)
+            self.is_flushing = False
+            pthread_cond_broadcast(self.moved)
         pthread_mutex_unlock(self.lock)
         return answer
 
-    cdef int write_files(self, BlockFile* last, bint is_early) noexcept nogil:
-        """Write what is submitted of the files up to `last`; the caller has `writing`."""
+    cdef int write_files(self, bint is_early) noexcept nogil:
+        """Write what is submitted, then note how far that is; the caller has `writing`."""
         cdef BlockFile* file
+        cdef BlockFile* last
+        cdef uint64_t target, target_seq, stop
         cdef int answer
-        self.reached = self.submitted
+        pthread_mutex_lock(self.lock)
+        self.reached = target = self.submitted
+        target_seq = self.submitted_seq
+        last = self.last
+        stop = last.submitted if last != NULL else 0
+        pthread_mutex_unlock(self.lock)
         file = _first_held(self)
         while file != NULL:
-            answer = _write_file(self, file, is_early)
+            answer = _write_file(self, file, stop if file == last else file.submitted, is_early)
             if answer < 0:
                 _next_held(self, file, file)
                 return answer
             file = _next_held(self, file, last)
+        pthread_mutex_lock(self.lock)
+        self.ready = target
+        self.ready_seq = target_seq
+        self.ready_last = last
+        self.ready_stop = stop
+        pthread_mutex_unlock(self.lock)
         return 0
 
     cdef int sync_files(self, BlockFile* last) noexcept nogil:
@@ -385,6 +397,11 @@ cdef class Log:
         while file != NULL:
             if not file.is_linked:
                 is_new_entry = True
+                if file.link_error < 0:
+                    answer = self.fail(file.link_error, "sync", self.folder_path)
+                    file.link_error = 0
+                    _next_held(self, file, file)
+                    return answer
             answer = _sync_file(self, file)
             if answer < 0:
                 _next_held(self, file, file)
@@ -411,37 +428,60 @@ cdef class Log:
 
     cdef void write_early(self) noexcept nogil:
         """Write, beside a sync, what the next one will cover; once, so that the next one gets its turn."""
+        cdef BlockFile* file
         pthread_mutex_lock(self.writing)
-        if self.is_syncing and not self.fail_errno and not self.needs_rewrite:
-            self.write_files(self.last, True)
+        if self.is_syncing and not self.fail_errno and not self.needs_rewrite and self.write_files(True) == 0:
+            file = self.ready_last         # nobody takes it away while we write
+            if file != NULL and file.is_created and not file.is_linked and file.link_error == 0:
+                # A new block: its entry is synced here too, together with what the commit syncs.
+                file.link_error = self.disk.sync_dir(self.folder_path)
+                file.is_linked = file.link_error == 0
         pthread_mutex_unlock(self.writing)
 
+    cdef bint is_ahead(self) noexcept nogil:
+        """Much is written already: it is synced while the rest is written, not after. The caller has the lock."""
+        return (not self.needs_rewrite and self.ready > self.synced and self.ready - self.synced >= EARLY_MIN
+                and self.ready - self.synced >= self.submitted - self.ready)
+
     cdef int flush_locked(self, bint sync) noexcept nogil:
+        """One commit, of all that is submitted or of what is written of it; the caller has `io`."""
         cdef BlockFile* file
         cdef BlockFile* last
         cdef uint64_t target, target_seq
         cdef uint64_t one = 1
-        cdef int answer
-        pthread_mutex_lock(self.writing)
+        cdef int answer = 0
+        cdef bint is_written
+        pthread_mutex_lock(self.lock)
         if self.fail_errno:
+            answer = -self.fail_errno
+        is_written = answer < 0 or self.submitted == (self.synced if sync else self.written)
+        if is_written:
+            pthread_mutex_unlock(self.lock)
+            return answer
+        is_written = sync and self.is_ahead()
+        pthread_mutex_unlock(self.lock)
+        if not is_written:
+            pthread_mutex_lock(self.writing)
+            if self.fail_errno:
+                answer = -self.fail_errno
+            elif not (sync and self.is_ahead()):   # an early writer may just have ended
+                answer = self.write_files(False)
             pthread_mutex_unlock(self.writing)
-            return -self.fail_errno
+            if answer < 0:
+                return answer
         pthread_mutex_lock(self.lock)      # what it covers is settled here: more may be written, none of it counts
-        target = self.submitted
-        target_seq = self.submitted_seq
-        last = self.last
+        target = self.ready
+        target_seq = self.ready_seq
+        last = self.ready_last
         file = self.first
         while file != NULL:
-            file.covered = file.submitted
+            file.covered = self.ready_stop if file == last else file.submitted
             file = NULL if file == last else file.next
+        self.is_syncing = sync
         pthread_mutex_unlock(self.lock)
-        if target == (self.synced if sync else self.written):
-            pthread_mutex_unlock(self.writing)
-            return 0
-        answer = self.write_files(last, False)
-        pthread_mutex_unlock(self.writing)
-        if answer == 0 and sync:
-            self.is_syncing = True
+        if sync:
+            if self.is_busy and self.wants_early():
+                self.committer.ask_early(self)
             answer = self.sync_files(last)
             self.is_syncing = False
         if answer < 0:
@@ -460,7 +500,8 @@ cdef class Log:
             self.synced_seq = target_seq
             self.dirty_since = 0 if self.submitted == target else now_ns()
             # Files that are whole on disk leave the list; the active one stays.
-            while self.first != last and self.first.synced == self.first.size:
+            while (self.first != NULL and self.first != last and self.first != self.last
+                   and self.first.synced == self.first.size):
                 file = self.first
                 self.first = file.next
                 file.next = NULL
@@ -640,6 +681,8 @@ cdef class Log:
                 before.next = file.next
             if self.last == file:
                 self.last = before
+            if self.ready_last == file:
+                self.ready_last = before
             file.next = NULL
             file.is_listed = False
         pthread_mutex_unlock(self.lock)
@@ -649,8 +692,10 @@ cdef class Log:
         pthread_mutex_lock(self.lock)
         self.appended_seq = self.submitted_seq = self.committed_seq()
         self.submitted = self.appended
-        self.written = self.appended
-        self.written_seq = self.appended_seq
+        self.written = self.ready = self.appended
+        self.written_seq = self.ready_seq = self.appended_seq
+        self.ready_last = self.last
+        self.ready_stop = self.last.size if self.last != NULL else 0
         if self.durability == DURABLE_DISK:
             self.synced = self.appended
             self.synced_seq = self.appended_seq
@@ -663,7 +708,7 @@ cdef class Log:
 
     def start_at(self, uint64_t seq):
         """Everything up to `seq` is on disk already."""
-        self.appended_seq = self.submitted_seq = self.written_seq = self.synced_seq = seq
+        self.appended_seq = self.submitted_seq = self.ready_seq = self.written_seq = self.synced_seq = seq
 
     def open_head(self, path, bytes stream_id, bytes boot_id, epoch, counter):
         """Map HEAD, making it when it is not there; it is told of every commit from now on."""
@@ -892,11 +937,7 @@ cdef class Committer:
         pthread_mutex_lock(self.lock)
         if log.is_busy or log.is_queued:
             log.is_asked_again = log.is_busy  # the thread that has it looks once more
-            if log.wants_early():
-                log.is_early = True
-                self.early[self.early_count] = <void*>log
-                self.early_count += 1
-                self.wake_one()
+            self.add_early(log)
         else:
             self.queue[self.queue_count] = <void*>log
             self.queue_count += 1
@@ -905,6 +946,20 @@ cdef class Committer:
             is_started = self.thread_count > 0
         pthread_mutex_unlock(self.lock)
         return is_started
+
+    cdef void ask_early(self, Log log) noexcept nogil:
+        """Have what `log` has submitted written beside the sync that is under way."""
+        pthread_mutex_lock(self.lock)
+        self.add_early(log)
+        pthread_mutex_unlock(self.lock)
+
+    cdef void add_early(self, Log log) noexcept nogil:
+        """The same for a caller that has the lock."""
+        if log.wants_early():
+            log.is_early = True
+            self.early[self.early_count] = <void*>log
+            self.early_count += 1
+            self.wake_one()
 
     cdef void wake_one(self) noexcept nogil:
         """There is work: wake a thread that rests, or start one. The caller has the lock."""
