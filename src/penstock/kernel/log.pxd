@@ -37,7 +37,6 @@ cdef struct BlockFile:
     uint64_t covered                       # what the commit that is under way makes durable
     uint64_t synced
     uint64_t committed                     # what a whole commit has covered: below `synced` and `written` after one that failed
-    int link_error                         # -errno of a sync of the directory that was made early
     int users                              # threads in a sync of this file
     BlockFile* next
 
@@ -52,6 +51,8 @@ cdef class Log:
     cdef pthread_mutex_t* lock             # the fields below; held for moments
     cdef pthread_mutex_t* io               # one commit at a time
     cdef pthread_mutex_t* writing          # one writer at a time; taken after `io`
+    cdef pthread_mutex_t* linking          # one sync of the directory at a time; taken after `writing`
+    cdef int link_error                    # -errno of one that failed, until a commit tells it
     cdef pthread_cond_t* moved             # something was committed, or failed
     cdef BlockFile* first                  # oldest file with bytes to commit
     cdef BlockFile* last                   # the active one
@@ -114,6 +115,8 @@ cdef class Log:
     cdef void hold_flush(self) noexcept nogil
     cdef void let_flush(self) noexcept nogil
     cdef void unlist(self, BlockFile* file) noexcept nogil
+    cdef void forget_ready(self) noexcept nogil
+    cdef int link(self) noexcept nogil
     cdef void skip_over(self) noexcept nogil
     cdef void drop_image(self, BlockFile* file) noexcept nogil
     cdef int open_for_read(self, BlockFile* file) noexcept nogil

@@ -84,8 +84,8 @@ cdef enum:
     CHUNK = 1048576
     SLACK = 131072                         # what an image has above the size of a block
     AHEAD_MIN = 16384                      # zeros that are written ahead of small commits: as many as the file has bytes, …
-    AHEAD_MAX = 262144                     # … between these two, …
-    AHEAD_COMMITS = 32                     # … but for so many commits of the size: large ones that come between pay for them
+    AHEAD_MAX = 1048576                    # … between these two, …
+    AHEAD_COMMITS = 256                    # … but for so many commits of the size: large ones that come between pay for them
     AHEAD_COMMIT_MAX = 16384               # what a small commit is
     AHEAD_AFTER = 4                        # the first small commit of a block that gets them
     EARLY_MIN = 524288                     # so much is worth a thread that writes it while what came before is synced
@@ -218,12 +218,14 @@ cdef class Log:
         self.lock = <pthread_mutex_t*>calloc(1, sizeof(pthread_mutex_t))
         self.io = <pthread_mutex_t*>calloc(1, sizeof(pthread_mutex_t))
         self.writing = <pthread_mutex_t*>calloc(1, sizeof(pthread_mutex_t))
+        self.linking = <pthread_mutex_t*>calloc(1, sizeof(pthread_mutex_t))
         self.moved = <pthread_cond_t*>calloc(1, sizeof(pthread_cond_t))
-        if self.lock == NULL or self.io == NULL or self.writing == NULL or self.moved == NULL:
+        if self.lock == NULL or self.io == NULL or self.writing == NULL or self.linking == NULL or self.moved == NULL:
             raise MemoryError
         pthread_mutex_init(self.lock, NULL)
         pthread_mutex_init(self.io, NULL)
         pthread_mutex_init(self.writing, NULL)
+        pthread_mutex_init(self.linking, NULL)
         pthread_cond_init(self.moved, NULL)
 
     def __dealloc__(self):
@@ -235,11 +237,14 @@ cdef class Log:
             pthread_mutex_destroy(self.io)
         if self.writing != NULL:
             pthread_mutex_destroy(self.writing)
+        if self.linking != NULL:
+            pthread_mutex_destroy(self.linking)
         if self.moved != NULL:
             pthread_cond_destroy(self.moved)
         free(self.lock)
         free(self.io)
         free(self.writing)
+        free(self.linking)
         free(self.moved)
 
     # Files and their images: the owner's part.
@@ -374,14 +379,14 @@ cdef class Log:
         last = self.last
         stop = last.submitted if last != NULL else 0
         pthread_mutex_unlock(self.lock)
-        file = _first_held(self)
+        file = _first_held(self) if last != NULL else NULL
         while file != NULL:
             answer = _write_file(self, file, stop if file == last else file.submitted, is_early)
             if answer < 0:
                 _next_held(self, file, file)
                 return answer
             file = _next_held(self, file, last)
-        pthread_mutex_lock(self.lock)
+        pthread_mutex_lock(self.lock)      # nobody takes a file off the list that we hold: the walk has come to `last`
         self.ready = target
         self.ready_seq = target_seq
         self.ready_last = last
@@ -391,17 +396,12 @@ cdef class Log:
 
     cdef int sync_files(self, BlockFile* last) noexcept nogil:
         """Sync what the files up to `last` were found to have when the commit began, and the directory of new ones."""
-        cdef BlockFile* file = _first_held(self)
+        cdef BlockFile* file = _first_held(self) if last != NULL else NULL
         cdef bint is_new_entry = False
         cdef int answer
         while file != NULL:
             if not file.is_linked:
                 is_new_entry = True
-                if file.link_error < 0:
-                    answer = self.fail(file.link_error, "sync", self.folder_path)
-                    file.link_error = 0
-                    _next_held(self, file, file)
-                    return answer
             answer = _sync_file(self, file)
             if answer < 0:
                 _next_held(self, file, file)
@@ -409,8 +409,9 @@ cdef class Log:
             file = _next_held(self, file, last)
         self.needs_rewrite = False
         if is_new_entry:
-            answer = self.disk.sync_dir(self.folder_path)
+            answer = self.link()
             if answer < 0:
+                self.link_error = 0        # told now; who tries again syncs it again
                 return self.fail(answer, "sync", self.folder_path)
             pthread_mutex_lock(self.lock)
             file = self.first
@@ -422,6 +423,16 @@ cdef class Log:
             pthread_mutex_unlock(self.lock)
         return 0
 
+    cdef int link(self) noexcept nogil:
+        """Sync the directory: 0 or -errno. A failure is told once by the system: no commit passes it before it is told on."""
+        cdef int answer
+        pthread_mutex_lock(self.linking)
+        if self.link_error == 0:
+            self.link_error = self.disk.sync_dir(self.folder_path)
+        answer = self.link_error
+        pthread_mutex_unlock(self.linking)
+        return answer
+
     cdef bint wants_early(self) noexcept nogil:
         """Much was submitted since the sync under way began: the disk need not wait while that is written."""
         return self.is_syncing and not self.is_early and self.submitted - self.reached >= EARLY_MIN
@@ -432,15 +443,14 @@ cdef class Log:
         pthread_mutex_lock(self.writing)
         if self.is_syncing and not self.fail_errno and not self.needs_rewrite and self.write_files(True) == 0:
             file = self.ready_last         # nobody takes it away while we write
-            if file != NULL and file.is_created and not file.is_linked and file.link_error == 0:
+            if file != NULL and not file.is_linked:
                 # A new block: its entry is synced here too, together with what the commit syncs.
-                file.link_error = self.disk.sync_dir(self.folder_path)
-                file.is_linked = file.link_error == 0
+                file.is_linked = self.link() == 0
         pthread_mutex_unlock(self.writing)
 
     cdef bint is_ahead(self) noexcept nogil:
         """Much is written already: it is synced while the rest is written, not after. The caller has the lock."""
-        return (not self.needs_rewrite and self.ready > self.synced and self.ready - self.synced >= EARLY_MIN
+        return (not self.needs_rewrite and self.ready_last != NULL and self.ready >= self.synced + EARLY_MIN
                 and self.ready - self.synced >= self.submitted - self.ready)
 
     cdef int flush_locked(self, bint sync) noexcept nogil:
@@ -473,7 +483,7 @@ cdef class Log:
         target = self.ready
         target_seq = self.ready_seq
         last = self.ready_last
-        file = self.first
+        file = self.first if last != NULL else NULL
         while file != NULL:
             file.covered = self.ready_stop if file == last else file.submitted
             file = NULL if file == last else file.next
@@ -489,7 +499,7 @@ cdef class Log:
         pthread_mutex_lock(self.lock)
         self.written = target
         self.written_seq = target_seq
-        file = self.first if sync or self.durability != DURABLE_DISK else NULL
+        file = self.first if last != NULL and (sync or self.durability != DURABLE_DISK) else NULL
         while file != NULL:
             file.committed = file.covered
             if file == last:
@@ -499,9 +509,9 @@ cdef class Log:
             self.synced = target
             self.synced_seq = target_seq
             self.dirty_since = 0 if self.submitted == target else now_ns()
-            # Files that are whole on disk leave the list; the active one stays.
+            # Files that are whole on disk leave the list; the active one stays, and those that a writer walks over.
             while (self.first != NULL and self.first != last and self.first != self.last
-                   and self.first.synced == self.first.size):
+                   and self.first.synced == self.first.size and self.first.users == 0):
                 file = self.first
                 self.first = file.next
                 file.next = NULL
@@ -682,24 +692,29 @@ cdef class Log:
             if self.last == file:
                 self.last = before
             if self.ready_last == file:
-                self.ready_last = before
+                self.forget_ready()
             file.next = NULL
             file.is_listed = False
         pthread_mutex_unlock(self.lock)
+
+    cdef void forget_ready(self) noexcept nogil:
+        """What was written beside commits counts no more: the next one writes what it covers. The caller has the lock."""
+        self.ready = self.synced
+        self.ready_seq = self.synced_seq
+        self.ready_last = NULL
 
     cdef void skip_over(self) noexcept nogil:
         """After a roll back: what was appended and not committed is behind us. Positions never go back."""
         pthread_mutex_lock(self.lock)
         self.appended_seq = self.submitted_seq = self.committed_seq()
         self.submitted = self.appended
-        self.written = self.ready = self.appended
-        self.written_seq = self.ready_seq = self.appended_seq
-        self.ready_last = self.last
-        self.ready_stop = self.last.size if self.last != NULL else 0
+        self.written = self.appended
+        self.written_seq = self.appended_seq
         if self.durability == DURABLE_DISK:
             self.synced = self.appended
             self.synced_seq = self.appended_seq
             self.needs_rewrite = False
+        self.forget_ready()
         self.fail_errno = 0
         self.fail_count += 1
         pthread_mutex_unlock(self.lock)
