@@ -268,6 +268,10 @@ def test_wherever_the_payload_begins_and_ends_in_a_stripe_the_checksum_is_that_o
         for size in range(130):
             raw = compiled.encode_message(1, 2, b"a" * subject_size, None, payload[:size], salt=11)
             assert raw.endswith(payload[:size] + xxhash.xxh64_digest(raw[:-8], 11)[::-1])
+    large = bytes(range(251)) * 20
+    for size in (*range(4000, 4300), 4999):
+        raw = compiled.encode_message(1, 2, b"a" * (size % 34 + 1), None, large[:size], salt=11)
+        assert raw.endswith(large[:size] + xxhash.xxh64_digest(raw[:-8], 11)[::-1])
 
 
 @both_halves
