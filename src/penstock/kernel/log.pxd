@@ -105,6 +105,7 @@ cdef class Log:
     cdef int write_now(self) noexcept nogil
     cdef void ask_sync(self, uint64_t position) noexcept nogil
     cdef int sync_behind(self) noexcept nogil
+    cdef void let_go_of_whole(self, BlockFile* kept) noexcept nogil
     cdef void give_back(self, BlockFile* file) noexcept nogil
     cdef int64_t write_again(self, BlockFile* file) noexcept nogil
     cdef int fail(self, int code, const char* op, const char* path) noexcept nogil

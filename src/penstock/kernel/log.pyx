@@ -487,6 +487,8 @@ cdef class Log:
         while file != NULL:
             file.covered = self.ready_stop if file == last else file.submitted
             file = NULL if file == last else file.next
+        if last != NULL:
+            last.users += 1                # it stays on the list until we are done
         self.is_syncing = sync
         pthread_mutex_unlock(self.lock)
         if sync:
@@ -494,9 +496,12 @@ cdef class Log:
                 self.committer.ask_early(self)
             answer = self.sync_files(last)
             self.is_syncing = False
-        if answer < 0:
-            return answer
         pthread_mutex_lock(self.lock)
+        if last != NULL:
+            last.users -= 1
+        if answer < 0:
+            pthread_mutex_unlock(self.lock)
+            return answer
         self.written = target
         self.written_seq = target_seq
         file = self.first if last != NULL and (sync or self.durability != DURABLE_DISK) else NULL
@@ -509,15 +514,7 @@ cdef class Log:
             self.synced = target
             self.synced_seq = target_seq
             self.dirty_since = 0 if self.submitted == target else now_ns()
-            # Files that are whole on disk leave the list; the active one stays, and those that a writer walks over.
-            while (self.first != NULL and self.first != last and self.first != self.last
-                   and self.first.synced == self.first.size and self.first.users == 0):
-                file = self.first
-                self.first = file.next
-                file.next = NULL
-                file.is_listed = False
-                self.is_filling = True
-                self.give_back(file)
+            self.let_go_of_whole(last)
         if last != NULL and (sync or self.durability != DURABLE_DISK):
             self.store_head(last.id, last.committed, HEAD_OPEN)
         pthread_cond_broadcast(self.moved)
@@ -544,6 +541,19 @@ cdef class Log:
             self.sync_wanted = position
         pthread_mutex_unlock(self.lock)
         self.committer.ask(self)
+
+    cdef void let_go_of_whole(self, BlockFile* kept) noexcept nogil:
+        """Files that are whole on disk leave the list, up to `kept`. The active one stays, that which `ready` ends in, and
+        those that somebody walks over. The caller has the lock."""
+        cdef BlockFile* file = self.first
+        while (file != NULL and file != kept and file != self.last and file != self.ready_last
+               and file.synced == file.size and file.users == 0):
+            self.first = file.next
+            file.next = NULL
+            file.is_listed = False
+            self.is_filling = True
+            self.give_back(file)
+            file = self.first
 
     cdef void give_back(self, BlockFile* file) noexcept nogil:
         """The space that was set aside for a file and is not needed any more. It is only space: a failure harms nobody."""
@@ -628,13 +638,7 @@ cdef class Log:
                 self.synced = target
                 self.synced_seq = target_seq
             self.dirty_since = 0 if self.submitted == self.synced else now_ns()
-        while self.first != NULL and self.first != self.last and self.first.synced == self.first.size and self.first.users == 0:
-            file = self.first
-            self.first = file.next
-            file.next = NULL
-            file.is_listed = False
-            self.is_filling = True
-            self.give_back(file)
+        self.let_go_of_whole(NULL)
         pthread_cond_broadcast(self.moved)
         pthread_mutex_unlock(self.lock)
         if is_wanted and failed == 0 and self.notify_fd >= 0:
