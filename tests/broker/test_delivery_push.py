@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import pytest
@@ -14,6 +15,7 @@ from delivering import MS, NS, Reader, ack_of, status_of
 from wire_client import Frame, Silent
 
 import penstock
+from penstock.broker.delivery import Delivery
 from penstock.broker.desk import ConsumerDesk
 from penstock.server.embedded import EmbeddedServer
 
@@ -216,6 +218,27 @@ def test_a_pause_ends_by_itself(reader: Reader, listener: Listener) -> None:
     assert [frame.sid for frame in frames if frame.sid == b"ev"] == [b"ev", b"ev"]
     assert b'"paused":false' in frames[-1].payload + frames[-2].payload
     assert b"1" in [frame.payload for frame in frames]
+
+
+def test_a_pause_that_ends_between_two_looks_at_the_clock_is_told(reader: Reader, listener: Listener) -> None:
+    """A timer may come a moment too early: what was left of the pause was over at the next look, and nobody told."""
+    found: list[Delivery] = []
+    configured = Delivery.configured
+
+    def noted(delivery: Delivery) -> None:
+        found.append(delivery)
+        configured(delivery)
+
+    listener.listen("$JS.EVENT.ADVISORY.CONSUMER.PAUSE.S.C", 6)
+    with patch.object(Delivery, "configured", noted):
+        reader.consumer(deliver_subject="e", pause_until="2100-01-01T00:00:00Z")
+    assert b'"paused":true' in listener.message().payload
+    (delivery,) = set(found)
+    looks = iter([delivery.engine.paused_until_ns - 1])
+    late = delivery.engine.paused_until_ns + 1
+    delivery.owner.stream.store.clock = SimpleNamespace(now_ns=lambda: next(looks, late))
+    delivery.owner.loop.call_soon_threadsafe(delivery._pause_ended)
+    assert b"consumer_pause" in listener.message().payload
 
 
 def test_nobody_is_asked_to_wait_for_a_pull(reader: Reader) -> None:

@@ -221,14 +221,21 @@ class Delivery(CompiledDelivery):
         if self._pause is not None:
             self._pause.cancel()
             self._pause = None
-        left_ns = self.engine.paused_until_ns - self.owner.stream.store.clock.now_ns()
+        left_ns = self._pause_left_ns()
         if left_ns > 0:
-            self._pause = self.owner.loop.call_later(min(left_ns / 1e9, TIMER_S_MAX), self._pause_ended)
+            self._arm_pause(left_ns)
+
+    def _pause_left_ns(self) -> int:
+        return self.engine.paused_until_ns - self.owner.stream.store.clock.now_ns()
+
+    def _arm_pause(self, left_ns: int) -> None:
+        self._pause = self.owner.loop.call_later(min(left_ns / 1e9, TIMER_S_MAX), self._pause_ended)
 
     def _pause_ended(self) -> None:
         self._pause = None
-        if self.owner.stream.store.clock.now_ns() < self.engine.paused_until_ns:
-            self._wait_for_pause()
+        left_ns = self._pause_left_ns()  # looked at once: it may be over a moment later
+        if left_ns > 0:
+            self._arm_pause(left_ns)
         else:
             self.news.paused(self.consumer)
             self.touch()
