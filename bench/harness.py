@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import penstock
+from penstock.testing import FakeClock
 
 ROOT = Path(__file__).resolve().parent.parent
 PAYLOAD_SIZE = 128
 SUBJECT_COUNT = 1000
+PACE_NS = 1_000  # between two messages of a data set
 PENDING_FILTERS = ("a.>", "*.x.*")  # of `many_subjects`: by a beginning and by a token in the middle, half each
 Message = tuple[str, bytes]
 
@@ -122,12 +124,14 @@ class Bench:
             chance = random.Random(2)
             chance.shuffle(names)
             payloads = Payloads(PAYLOAD_SIZE)
-            with penstock.open(path, durability="os") as db:
+            clock = FakeClock(time.time_ns() - count * PACE_NS)  # even, whatever the machine's pace was
+            with penstock.open(path, durability="os", clock=clock) as db:
                 stream = db.stream("S", subjects=sorted({name.partition(".")[0] + ".>" for name in names}))
                 for at in range(0, count, 10_000):
                     # Every subject once, then by chance.
                     chosen = names[at : at + 10_000] if at + 10_000 <= len(names) else chance.choices(names, k=10_000)
                     stream.publish_many(list(zip(chosen, payloads.take(10_000), strict=True)))
+                    clock.advance(10_000 * PACE_NS)
             took = time.perf_counter() - start
             print(f"  ({count:,} messages on {len(names):,} subjects written in {took:.0f} s)", flush=True)
             self._data[name] = path
