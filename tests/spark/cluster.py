@@ -16,8 +16,10 @@ import subprocess
 import sys
 import sysconfig
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -218,10 +220,18 @@ class Cluster:
         return worker
 
     def state(self) -> dict[str, Any]:
-        """What the master says of itself."""
-        with urllib.request.urlopen(f"{self.web}/json/", timeout=30) as answer:
-            state: dict[str, Any] = json.load(answer)
-        return state
+        """What the master says of itself; its port is there before its pages are."""
+        return until(self._page, "the master's page is not there")
+
+    def _page(self) -> dict[str, Any] | None:
+        try:
+            with urllib.request.urlopen(f"{self.web}/json/", timeout=30) as answer:
+                page: dict[str, Any] = json.load(answer)
+        except urllib.error.HTTPError as error:
+            if error.code != HTTPStatus.NOT_FOUND:
+                raise
+            return None
+        return page
 
     def wait_for_executors(self, count: int) -> None:
         """Until `count` workers run an executor."""
