@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from attack import Client
+from failing_disk import failing
 
 import penstock
 from penstock.server.embedded import EmbeddedServer
@@ -55,3 +57,61 @@ def test_many_clients_share_syncs(server: EmbeddedServer, disk: CrashDisk) -> No
     assert disk.calls["sync_file"] - before <= EACH * CLIENTS // 3, "a few syncs a round, not one for each client"
     for client in clients:
         client.close()
+
+
+# What is read during a sync is not even appended until that ends: whatever else happens meanwhile, it is.
+
+
+def put_off(server: EmbeddedServer) -> tuple[Client, Client]:
+    """Two clients: a sync for the first one's message is under way, and the second one's was read."""
+    first, second = Client(server.port, "_INBOX.0"), Client(server.port, "_INBOX.1")
+    first.send(first.pub("s.a", b"1", "_INBOX.0.x"))
+    first.ping()
+    read = server.server.hub.in_msgs
+    second.send(second.pub("s.a", b"2", "_INBOX.1.x"))
+    until = time.monotonic() + 10
+    while server.server.hub.in_msgs == read:
+        assert time.monotonic() < until
+    return first, second
+
+
+def answer(client: Client) -> dict[str, object]:
+    found: dict[str, object] = json.loads(client.message().payload)
+    return found
+
+
+def test_what_was_put_off_is_taken_before_a_purge(server: EmbeddedServer, disk: CrashDisk) -> None:
+    disk.sync_delay_us = 300_000
+    first, second = put_off(server)
+    asked = json.loads(first.request("$JS.API.STREAM.PURGE.S").payload)
+    assert asked["success"] and asked["purged"] == 2
+    assert [answer(first)["seq"], answer(second)["seq"]] == [1, 2]
+
+
+def test_what_was_put_off_is_kept_though_the_sync_before_it_fails(server: EmbeddedServer, disk: CrashDisk) -> None:
+    disk.sync_delay_us = 300_000
+    with failing(disk, "sync"):
+        first, second = put_off(server)
+        assert "error" in answer(first)
+        assert answer(second)["seq"] == 1
+    stored = json.loads(first.request("$JS.API.STREAM.MSG.GET.S", {"seq": 1}).payload)
+    assert stored["message"]["data"] == "Mg=="
+
+
+def test_what_was_put_off_is_answered_though_the_stream_is_deleted(server: EmbeddedServer, disk: CrashDisk) -> None:
+    disk.sync_delay_us = 100_000
+    first, second = put_off(server)
+    assert json.loads(first.request("$JS.API.STREAM.DELETE.S").payload)["success"]
+    assert [answer(first)["seq"], answer(second)["seq"]] == [1, 2]
+    first.ping()
+
+
+def test_what_was_put_off_is_answered_and_kept_when_the_server_stops(tmp_path: Path, disk: CrashDisk) -> None:
+    with penstock.open(tmp_path / "data", disk=disk) as db:
+        with penstock.Server(database=db) as server:
+            db.stream("S", subjects=["s.>"])
+            disk.sync_delay_us = 100_000
+            first, second = put_off(server)
+        disk.sync_delay_us = 0
+        assert [answer(first)["seq"], answer(second)["seq"]] == [1, 2]
+        assert [db.stream("S").get(seq).data for seq in (1, 2)] == [b"1", b"2"]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock")
 SUBMIT_BYTES = 1 << 18  # as much is worth its own sync: the disk works while the loop appends more
 HOLD_BYTES = 1 << 16  # less than this waits for the end of the commit before it
-WORTH_PART = 3
+GATHER_S = 0.0005  # so long what comes after a commit may wait for more
 SLOW_DISK_S = 0.03  # a disk that takes longer than this is not waited for in the loop
 RETRY_S = 0.001  # until the next look at a lock that another thread had
 TOO_MANY_REQUESTS = b"NATS/1.0 429 Too Many Requests\r\n\r\n"
@@ -61,6 +61,8 @@ class Intake:
         self._submitted = self._submitted_before = 0  # positions of the log up to which the last commits went
         self._commit_began = 0.0  # 0: none is under way
         self._commit_s = self._tidy_s = 0.0  # how long the last ones took
+        self._gather_until = 0.0
+        self._gathered = 0  # bytes that were there the turn before
         self._tidying: asyncio.Future[None] | None = None
         self._is_retrying = False
         self._crowd: list[Callable[[], None]] = []  # to be called when there is room again
@@ -110,6 +112,7 @@ class Intake:
     async def drain(self) -> None:
         """Capture nothing more; return when what was captured is durable, or known to be lost."""
         self._release()
+        self.turn.end()  # what was read and not yet appended
         while self.ingest.parked_count and not self.is_closed:
             await asyncio.sleep(RETRY_S)
         try:
@@ -194,7 +197,7 @@ class Intake:
 
     def touched_again(self) -> None:
         """There are more answers than one turn sends."""
-        self.turn.touch(self)
+        self.turn.leave(self)
 
     def has_parked(self) -> None:
         """A batch could not be appended: another thread has the stream."""
@@ -219,7 +222,7 @@ class Intake:
 
     def submit(self) -> None:
         """Hand over what was appended: one sync for all of it."""
-        if self._is_held():
+        if self._core.position == self._submitted or self.is_held:
             return
         lock = self.stream._lock
         if not lock.acquire(blocking=False):
@@ -232,7 +235,8 @@ class Intake:
         finally:
             lock.release()
 
-    def _is_held(self) -> bool:
+    @property
+    def is_held(self) -> bool:
         """Little has come since the commit under way began: it waits for its end, with what the loop reads until then.
 
         A sync costs the same for one message as for a hundred, and the processor a tenth of what the messages do.
@@ -244,18 +248,25 @@ class Intake:
         )
 
     @property
-    def is_behind(self) -> bool:
-        """Something was appended that no commit covers yet."""
-        return self._core.position > self._submitted
+    def has_little(self) -> bool:
+        """No commit is under way, and what came is less than half of what the last one covered: it waits for more.
 
-    @property
-    def is_worth_a_sync(self) -> bool:
-        """What came during the commit that has ended is no small part of what that one covered.
-
-        If it is a small one, those who are answered now will soon say more: begun at once, the next sync would have
-        all of them wait for the few.
+        Those whom that commit answers are about to say more; begun at once, the next sync would have all of them wait
+        for the few. Not for long, and only while more comes from one turn to the next.
         """
-        return (self._core.position - self._submitted) * WORTH_PART >= self._submitted - self._submitted_before
+        came = self._core.position - self._submitted
+        if came * 2 >= self._submitted - self._submitted_before:
+            return False
+        if self.stream.store.committed_position < self._submitted:
+            return False
+        now = time.perf_counter()
+        if self._commit_began:  # its end was not looked at yet
+            self._gather_until = now + GATHER_S
+            has_grown = came > 0
+        else:
+            has_grown = came > self._gathered
+        self._gathered = came
+        return has_grown and now < self._gather_until
 
     def settle(self) -> bool:
         """Answer what is durable, or lost, by now: whether somebody still waits."""

@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from penstock.kernel.hub import Hub
+from penstock.kernel.sockets import Sockets
 
 if TYPE_CHECKING:
     from penstock.broker.desk import ConsumerDesk
@@ -24,6 +25,8 @@ LINGER_S = 60e-6
 LINGER_COMMIT_S = 250e-6  # while a commit is under way: nobody else wants the processor
 SOON_S = 300e-6  # a turn this soon after the last is one that lingering is for
 IDLE_TURNS_MAX = 4  # so many in a row that came later: there is nothing to wait for
+SPIN_NS = 20_000  # of that time in one go: others have callbacks, too
+GATHER_NS = 15_000  # a client that has its answer says more within this
 SLICE_NS = 1_000_000  # of delivery in one turn of the loop
 SLICE_NS_MIN = 100_000  # for each stream
 
@@ -40,26 +43,43 @@ class Turn:
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._touched: dict[Intake, None] = {}  # once each, however many reads it took something from; in their order
         self._waiting: set[Intake] = set()
+        self._left: dict[Intake, None] = {}  # the next turn serves them, with what it brings
+        self._gathers = False  # that is all it is for: it may wait a little for more to come
+        self._has_more = False  # answers that are left to it
         self._desks: dict[ConsumerDesk, None] = {}  # consumers heard something, or have more to deliver
         self.slice_ns = SLICE_NS  # how long one stream's consumers may deliver now
         self._call_soon = loop.call_soon
         self._ended = self._awake_until = 0.0
         self._idle_turns = IDLE_TURNS_MAX
         self._is_awake = False
-        loop.add_reader(self.event_fd, self._committed)
+        self.sockets = Sockets(loop)
+        self.sockets.hear(self.event_fd)
+        loop.add_reader(self.sockets.fd, self._look)
         hub.on_turn = self._ask
 
     def close(self) -> None:
-        """No stream may tell of its commits any more."""
-        self.loop.remove_reader(self.event_fd)
+        """No stream may tell of its commits any more, and nothing is read from clients."""
+        self.loop.remove_reader(self.sockets.fd)
+        self.sockets.close()
         os.close(self.event_fd)
 
     def _ask(self) -> None:
-        self._call_soon(self.end)
+        self._call_soon(self._look_and_end)
+
+    def _look_and_end(self) -> None:
+        """A turn that was asked for; with what has come by now."""
+        self.hub.begin_turn_end()
+        self.sockets.look(GATHER_NS if self._gathers else 0)
+        self.end(self.sockets.is_told)
 
     def touch(self, intake: Intake) -> None:
         """`intake` has appended something."""
         self._touched[intake] = None
+
+    def leave(self, intake: Intake) -> None:
+        """The rest of the answers of `intake` are the next turn's: clients are read before it."""
+        self._left[intake] = None
+        self._has_more = True
 
     def touch_desk(self, desk: ConsumerDesk) -> None:
         """Consumers of a stream have something to do."""
@@ -69,11 +89,15 @@ class Turn:
         """`intake` has something that waits for a commit."""
         self._waiting.add(intake)
 
-    def end(self) -> None:
-        """Submit, settle, flush: once for everything that came in this turn."""
+    def end(self, is_told: bool = False) -> None:
+        """Submit, settle, flush: once for everything that came in this turn; `is_told` of a commit's end."""
         self._idle_turns = 0 if perf_counter() - self._ended < SOON_S else min(self._idle_turns + 1, IDLE_TURNS_MAX)
         self.hub.begin_turn_end()
+        self._gathers = self._has_more = False
         self.hub.take_batches()
+        if is_told:
+            os.eventfd_read(self.event_fd)
+            self._serve_waiting()
         if self._desks:  # before the streams: what acks delete goes into the same commit
             desks, self._desks = self._desks, {}
             self._share(len(desks))
@@ -83,16 +107,27 @@ class Turn:
             touched, self._touched = self._touched, {}
             self._share(len(touched))
             for intake in touched:
-                self._serve(intake, submits=True)
+                self._serve(intake)
         self._flush()
 
     def _share(self, count: int) -> None:
         """So many streams share the time that deliveries of a turn may take."""
         self.slice_ns = max(SLICE_NS // (count or 1), SLICE_NS_MIN)
 
-    def _serve(self, intake: Intake, submits: bool) -> None:
+    def _serve_waiting(self) -> None:
+        """A commit thread says that something moved."""
+        waiting, self._waiting = self._waiting, set()
+        self._share(len(waiting))
+        for intake in waiting:
+            self._touched.pop(intake, None)
+            self._serve(intake)
+
+    def _serve(self, intake: Intake) -> None:
         try:
-            if submits:
+            if intake.has_little:
+                self._left[intake] = None
+                self._gathers = True
+            else:
                 intake.submit()
             is_waiting = intake.settle()
         except Exception:
@@ -111,6 +146,10 @@ class Turn:
         self.hub.flush()
         self.hub.bury()
         self.hub.finish_turn_end()
+        if self._left:
+            self._touched |= self._left
+            self._left.clear()
+            self._gathers = self._gathers and not self._has_more
         if self._touched or self._desks:  # what was answered or republished went into a stream; or there is more
             self._ask()
         self._ended = perf_counter()
@@ -121,32 +160,29 @@ class Turn:
                 self._call_soon(self._stay_awake)
 
     def _stay_awake(self) -> None:
-        """Have the loop look at its sockets once more without sleeping."""
+        """Look at the sockets once more without sleeping."""
         if perf_counter() < self._awake_until:
             self._call_soon(self._stay_awake)
+            self._look(SPIN_NS)
         else:
             self._is_awake = False
 
-    def _committed(self) -> None:
-        """A commit thread says that something moved."""
-        try:
-            os.eventfd_read(self.event_fd)
-        except BlockingIOError:
-            return
+    def _look(self, spin_ns: int = 0) -> None:
+        """Read what clients have sent, and hear of commits: that is a turn."""
         self.hub.begin_turn_end()
-        waiting, self._waiting = self._waiting, set()
-        self._share(len(waiting))
-        for intake in waiting:
-            is_behind = intake.is_behind
-            self._serve(intake, submits=is_behind and intake.is_worth_a_sync)
-            if is_behind:
-                self._touched[intake] = None  # the next turn submits it, if this one did not
-        self._flush()
+        if not self.sockets.look(spin_ns):
+            self.hub.put_off_turn_end()
+        elif not self.sockets.is_told and not self._touched and not self._desks and self.hub.can_wait():
+            self.hub.put_off_turn_end()  # a turn costs more than such a message
+            self._awake_until = perf_counter() + LINGER_COMMIT_S
+        else:
+            self.end(self.sockets.is_told)
 
     def forget(self, intake: Intake) -> None:
         """`intake` is closed."""
         self._waiting.discard(intake)
         self._touched.pop(intake, None)
+        self._left.pop(intake, None)
 
     def forget_desk(self, desk: ConsumerDesk) -> None:
         """`desk` is closed."""

@@ -8,8 +8,7 @@ from penstock.kernel.parser cimport Command
 from penstock.kernel.sublist cimport Answer, Sub, Sublist
 
 cdef class Hub:
-    cdef readonly object read_view         # what sockets are read into: one buffer for all
-    cdef uint8_t* read_buffer
+    cdef uint8_t* read_buffer              # what sockets are read into: one for all
     cdef Py_ssize_t read_size
     cdef uint8_t* tail
     cdef uint8_t* plain_tail
@@ -50,10 +49,13 @@ cdef class Hub:
 
 cdef class Link(Client):
     cdef Hub hub
-    cdef bint is_reading_held              # the transport reads into `held`
+    cdef bint is_reading_held              # what comes goes into `held`
     cdef public bint wants_ping            # tell `pinged` of the next PING
     cdef public bint wants_pong            # tell `ponged` of the next PONG
 
+    cdef size_t place(self, uint8_t** at) except 0
+    cdef int taken(self, size_t size) except -1
+    cdef ssize_t receive(self, int fd) except -2
     cdef int _feed(self, const uint8_t* data, Py_ssize_t size) except -1
     cdef int _feed_held(self) except -1
     cdef int _breathe(self) except -1

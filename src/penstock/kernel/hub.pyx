@@ -33,6 +33,7 @@ cdef extern from "time.h" nogil:
     int CLOCK_REALTIME_COARSE
 
 cdef extern from "sys/socket.h" nogil:
+    ssize_t c_recv "recv"(int fd, void* data, size_t size, int flags)
     ssize_t c_send "send"(int fd, const void* data, size_t size, int flags)
     int MSG_DONTWAIT, MSG_NOSIGNAL
 
@@ -41,6 +42,7 @@ cdef enum:
     SMALL_READ = 8192                      # messages of a read up to this are copied, and taken with others' at the turn's end
     SEND_SIZE = 131072                     # as much is sent at once: it stays in the cache, and its reader has work
     SLICE_CLIENTS = 24                     # so many are answered in one turn
+    HELD_MAX = 256                         # so many messages a stream may have waiting before they are appended
     HELD_KEPT = 16384
     SLOW_MAX = 100
     STALL_PART = 4                         # a hearer with more than 3/4 of its bound waiting slows its publishers down
@@ -90,7 +92,6 @@ cdef class Hub:
         if self.read_buffer == NULL:
             raise MemoryError
         self.read_size = READ_SIZE
-        self.read_view = PyMemoryView_FromMemory(<char*>self.read_buffer, READ_SIZE, PyBUF_WRITE)
         self.dirty = []
         self.touched = []
         self.calls = []
@@ -98,7 +99,6 @@ cdef class Hub:
         self.random = <uint64_t>time.time_ns() | 1
 
     def __dealloc__(self):
-        # `read_view` is ours alone: transports ask for it anew for every read.
         free(self.read_buffer)
         free(self.tail)
         free(self.plain_tail)
@@ -134,6 +134,20 @@ cdef class Hub:
         self.is_turn_due = False
         if self.dirty or self.touched or self.calls:
             self.ask_turn()
+
+    def can_wait(self):
+        """Whether nothing came but a few messages for streams that are at a commit: they go with the next one anyway."""
+        cdef Ingest ingest
+        if self.dirty or self.calls or not self.touched:
+            return False
+        for ingest in self.touched:
+            if ingest.batch.count > HELD_MAX or not ingest.intake.is_held:
+                return False
+        return True
+
+    def put_off_turn_end(self):
+        """Nothing has to be done now: it comes with the end of that commit, or with whatever is to be done next."""
+        self.is_turn_due = False
 
     def flush(self):
         """Send what waits: straight to the socket where nothing is under way before it, else through the transport."""
@@ -685,22 +699,22 @@ cdef class Link(Client):
         self.cid = cid
         self.fd = -1
 
-    # What transports of asyncio call (BufferedProtocol).
+    # What has come.
 
-    def get_buffer(self, hint):
-        """Where the next bytes go: behind those that wait for the rest of their command, in the hub's buffer.
+    cdef size_t place(self, uint8_t** at) except 0:
+        """Where the next bytes go, and how many: behind those that wait for the rest of their command, in the hub's buffer.
 
-        Only a command that is too large for it is read into a buffer of its own. The transport reads at once: nobody else
-        gets the hub's buffer between this and `buffer_updated`.
+        Only a command that is too large for it is read into a buffer of its own. Who asks reads at once: nobody else gets
+        the hub's buffer before `taken` is said.
         """
         cdef Hub hub = self.hub
         cdef void* grown
         self.is_reading_held = False
-        if self.held_size == 0:
-            return hub.read_view
-        if max(self.held_wanted, self.held_size) <= READ_SIZE // 2:
-            memcpy(hub.read_buffer, self.held, self.held_size)
-            return PyMemoryView_FromMemory(<char*>hub.read_buffer + self.held_size, READ_SIZE - self.held_size, PyBUF_WRITE)
+        if max(self.held_wanted if self.held_size else 0, self.held_size) <= READ_SIZE // 2:
+            if self.held_size:
+                memcpy(hub.read_buffer, self.held, self.held_size)
+            at[0] = hub.read_buffer + self.held_size
+            return READ_SIZE - self.held_size
         if max(self.held_wanted, self.held_size + 65536) > self.held_capacity:
             grown = realloc(self.held, max(self.held_wanted, self.held_size + 65536))
             if grown == NULL:
@@ -708,12 +722,13 @@ cdef class Link(Client):
             self.held = <uint8_t*>grown
             self.held_capacity = max(self.held_wanted, self.held_size + 65536)
         self.is_reading_held = True
-        return PyMemoryView_FromMemory(<char*>self.held + self.held_size, self.held_capacity - self.held_size, PyBUF_WRITE)
+        at[0] = self.held + self.held_size
+        return self.held_capacity - self.held_size
 
-    def buffer_updated(self, Py_ssize_t size):
-        """The transport has read `size` bytes to where `get_buffer` said."""
+    cdef int taken(self, size_t size) except -1:
+        """So many bytes were read to where `place` said."""
         if self.is_closed:
-            return
+            return 0
         if self.is_reading_held:
             self.held_size += size
             self._feed_held()
@@ -723,7 +738,25 @@ cdef class Link(Client):
             self._feed(self.hub.read_buffer, size)
         if self.out_size and self.fd >= 0 and len(self.hub.dirty) == 1 and not self.is_slow and not self.is_closed:
             self.hub.send_now(self)        # nobody else has something to get: who asks one thing at a time has its answer sooner
-        self._breathe()
+        return self._breathe()
+
+    cdef ssize_t receive(self, int fd) except -2:
+        """Read once from the socket: as `recv` answers."""
+        cdef uint8_t* at
+        cdef size_t room = self.place(&at)
+        cdef ssize_t size = c_recv(fd, at, room, MSG_DONTWAIT)
+        if size > 0:
+            self.taken(size)
+        return size
+
+    def get_buffer(self, hint):
+        """The same for who reads by itself, as asyncio's BufferedProtocol has it."""
+        cdef uint8_t* at
+        cdef size_t room = self.place(&at)
+        return PyMemoryView_FromMemory(<char*>at, room, PyBUF_WRITE)
+
+    def buffer_updated(self, Py_ssize_t size):
+        self.taken(size)
 
     cdef int _breathe(self) except -1:
         if self.is_tired and not self.is_closed:
@@ -738,9 +771,9 @@ cdef class Link(Client):
                 self.wait_for_room(ingest)
         return 0
 
-    def data_received(self, data):
-        """The same for asyncio's own loop, which hands over what it has read."""
-        self.feed(bytes(data))
+    def data_received(self, bytes data not None):
+        """The same for who hands over what it has read."""
+        self.feed(data)
 
     def feed(self, bytes data not None):
         """Bytes of the protocol: what a WebSocket's frames hold, too."""

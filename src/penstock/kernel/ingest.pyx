@@ -3,7 +3,7 @@
 The hub adds what is published while it reads a socket; the pointers point into the read buffer, so the batch is taken before the read ends.
 Answers, refusals too, wait in order for the position of the log at which everything before them is durable.
 """
-from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
@@ -54,16 +54,23 @@ cdef class Ingest:
         cdef bytes kept
         cdef uint8_t* data
         if copies:
-            kept = subject[:subject_size] + (reply[:reply_size] if reply_size else b"") + (
-                headers[:headers_size] if headers_size else b"") + (payload[:payload_size] if payload_size else b"")
+            kept = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>subject_size + reply_size + headers_size + payload_size)
             self.batch.keep.append(kept)
             data = <uint8_t*>PyBytes_AS_STRING(kept)
+            memcpy(data, subject, subject_size)
             subject = data
+            data += subject_size
             if reply_size:
-                reply = data + subject_size
+                memcpy(data, reply, reply_size)
+                reply = data
+                data += reply_size
             if headers_size:
-                headers = data + subject_size + reply_size
-            payload = data + subject_size + reply_size + headers_size
+                memcpy(data, headers, headers_size)
+                headers = data
+                data += headers_size
+            if payload_size:
+                memcpy(data, payload, payload_size)
+            payload = data
         if at == self.asked_capacity:
             grown = realloc(self.asked, (at * 2 + 64) * sizeof(Asked))
             if grown == NULL:

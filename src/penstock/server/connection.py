@@ -43,7 +43,7 @@ FAULT_REASONS = (
 class Connection(Link):
     """A client of the server. Belongs to the loop's thread."""
 
-    sends_straight = True  # to the socket, past `send`
+    is_straight = True  # the socket reads for it and is sent to without asking us
 
     def __init__(self, server: Server, cid: int, kind: Literal["nats", "websocket"] = "nats") -> None:
         super().__init__(server.hub, cid)
@@ -138,7 +138,7 @@ class Connection(Link):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.take(transport)
-        if self.sends_straight:
+        if self.is_straight:
             self.socket_fd = self.fd = transport.get_extra_info("socket").fileno()
         if self.server.admit(self):
             self.begin()

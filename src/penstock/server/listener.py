@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Literal, cast
+import errno
+import logging
+import socket
+from typing import TYPE_CHECKING, Any, Literal
 
+from penstock.kernel.sockets import Socket
 from penstock.server.address import listening_socket
 from penstock.server.connection import Connection
 
@@ -13,7 +16,11 @@ if TYPE_CHECKING:
     from penstock.server.tls_door import RateLimit
     from penstock.server.websocket_connection import WebsocketConnection
 
+log = logging.getLogger("penstock")
 BACKLOG = 4096
+ACCEPTS_MAX = 64  # of one turn of the loop: those who are here come first
+NO_MORE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+NO_MORE_S = 1.0  # until the next try
 
 
 class Listener:
@@ -22,7 +29,7 @@ class Listener:
     def __init__(self, server: Server, kind: Literal["nats", "websocket"]) -> None:
         self.server = server
         self.kind = kind
-        self._listening: asyncio.Server | None = None
+        self._listening: socket.socket | None = None
         self._unready: set[WebsocketConnection] = set()  # whose handshake is not over
         self._rate: RateLimit | None = None  # of TLS handshakes
         self._buffer: memoryview | None = None  # what WebSockets read into, one after the other
@@ -32,24 +39,50 @@ class Listener:
         from penstock.server.server import StartError
 
         try:
-            self._listening = await self.server.loop.create_server(
-                self._new_connection, sock=await listening_socket(host, port), backlog=BACKLOG
-            )
+            listening = await listening_socket(host, port)
+            listening.listen(BACKLOG)
         except OSError as error:
             why = (error.strerror or str(error)).lower()
             place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             if self.kind == "websocket":
                 raise StartError(f"Unable to listen for websocket connections on {place}: {why}") from error
             raise StartError(f"Error listening on port: {place}, {why}; choose another with -p") from error
-        return int(self._listening.sockets[0].getsockname()[1])
+        self._listening = listening
+        self._watch()
+        return int(listening.getsockname()[1])
 
-    def _new_connection(self) -> asyncio.BaseProtocol:
+    def _watch(self) -> None:
+        if self._listening is not None:
+            self.server.loop.add_reader(self._listening, self._accept)
+
+    def _accept(self) -> None:
+        """Take who has come."""
+        for _ in range(ACCEPTS_MAX):
+            if self._listening is None:
+                return
+            try:
+                connected, _ = self._listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in NO_MORE:  # they wait in the queue of the port until others have gone
+                    why = error.strerror
+                    log.error("no connection can be taken: %s; raise the limit of open files (ulimit -n)", why)
+                    self.server.loop.remove_reader(self._listening)
+                    self.server.loop.call_later(NO_MORE_S, self._watch)
+                    return
+                continue  # it has gone already
+            connected.setblocking(False)
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            Socket(self.server.turn.sockets, connected, self._new_connection())
+
+    def _new_connection(self) -> Any:
         cid = self.server.next_cid()
         if self.kind == "nats":
             connection = self._make(cid)
             tls, context = self.server.options.tls, self.server.tls_context
             if tls is None or context is None:
-                return cast("asyncio.BaseProtocol", connection)
+                return connection
             from penstock.server.tls_door import RateLimit, TlsDoor
 
             if self._rate is None or self._rate.limit != tls.connection_rate_limit:
@@ -64,7 +97,7 @@ class Listener:
             from penstock.server.trace import TracedWebsocketConnection
 
             kind = TracedWebsocketConnection
-        return cast("asyncio.BaseProtocol", kind(self.server, cid, self._unready, self._buffer))
+        return kind(self.server, cid, self._unready, self._buffer)
 
     def _make(self, cid: int) -> Connection:
         if self.server.log.is_trace:
@@ -75,6 +108,7 @@ class Listener:
 
     async def stop(self) -> None:
         if self._listening is not None:
+            self.server.loop.remove_reader(self._listening)
             self._listening.close()
             self._listening = None
         for connection in list(self._unready):

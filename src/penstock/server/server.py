@@ -185,6 +185,7 @@ class Server:
             await self._listen()
         except BaseException:
             await self._let_go()
+            self.turn.close()
             raise
         self.is_ready = True
         log_lines.ready(self.log)
@@ -432,6 +433,7 @@ class Server:
             connection.close("Server Shutdown")
         await self._let_go()
         await self._see_off()
+        self.turn.close()
         log_lines.stopped(self.log)
         assert self._stopped is not None
         self._stopped.set()
@@ -463,7 +465,6 @@ class Server:
         await self.monitor.stop()
         self.system_service.stop()
         self.authenticator.close()
-        self.turn.close()
 
     async def wait(self) -> None:
         """Return when the server has stopped."""

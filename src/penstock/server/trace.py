@@ -100,7 +100,7 @@ def _tell(connection: Connection) -> Callable[[str], None]:
 class TracedConnection(Connection):
     """A client whose commands are shown."""
 
-    sends_straight = False
+    is_straight = False
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

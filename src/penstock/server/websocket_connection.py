@@ -27,6 +27,8 @@ class WebsocketConnection(Connection):
     Always true: without a `codec` the server does not know it; with one, it is a client like any other.
     """
 
+    is_straight = False
+
     def __init__(self, server: Server, cid: int, unready: set[WebsocketConnection], buffer: memoryview) -> None:
         super().__init__(server, cid, "websocket")
         self.codec: WebsocketCodec | None = None

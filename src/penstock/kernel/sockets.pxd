@@ -1,0 +1,32 @@
+# The sockets of one loop, and one of them: a transport that reads for a Link without asking Python.
+from libc.stdint cimport int64_t, uint32_t
+
+from penstock.kernel.hub cimport Link
+
+cdef class Sockets:
+    cdef readonly int fd                   # of their epoll: readable when one of them is
+    cdef set members                       # keeps them alive while epoll knows them
+    cdef list gone                         # those that left: events of the look under way may still name them
+    cdef readonly bint is_told             # the descriptor that `hear` was given has something to say
+    cdef object call_soon
+
+    cdef int wait(self, void* events, int64_t spin_ns) except -1
+
+cdef class Socket:
+    cdef Sockets sockets
+    cdef object socket                     # Python's, which owns the descriptor; None: closed
+    cdef object protocol
+    cdef Link link                         # the protocol, where it is read for straight
+    cdef int fd
+    cdef uint32_t interest                 # what epoll looks for; 0: it does not know us
+    cdef bint is_paused
+    cdef bint is_over                      # closing: nothing is read any more
+    cdef bint is_lost                      # the protocol has been told, or will be
+    cdef bint is_full                      # it was told to pause
+    cdef object waiting                    # a bytearray: what the socket has not taken; None: nothing
+
+    cdef int look_for(self) except -1
+    cdef int ready(self, uint32_t events) except -1
+    cdef int read(self) except -1
+    cdef int drain(self) except -1
+    cdef int lose(self, object error) except -1

@@ -1,0 +1,300 @@
+"""Sockets: what the clients of one loop have sent, read in one go. The loop watches one descriptor for all of them.
+
+A loop's own transports ask Python twice for each read, where to and what now. For a client with one small message in
+flight that costs more than the message. Here a look reads every socket that has something straight into the hub.
+"""
+import logging
+import os
+
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.errno cimport EAGAIN, EINTR, errno
+
+cdef extern from "time.h" nogil:
+    cdef struct timespec:
+        long tv_sec
+        long tv_nsec
+    int clock_gettime(int clock, timespec* at)
+    int CLOCK_MONOTONIC
+
+cdef extern from "sys/epoll.h" nogil:
+    ctypedef union epoll_data_t:
+        void* ptr
+    cdef struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+    int epoll_create1(int flags)
+    int epoll_ctl(int epoll_fd, int what, int fd, epoll_event* event)
+    int epoll_wait(int epoll_fd, epoll_event* events, int count, int timeout_ms)
+    int EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD
+    uint32_t EPOLLIN, EPOLLOUT, EPOLLHUP, EPOLLERR
+
+cdef extern from "unistd.h" nogil:
+    int c_close "close"(int fd)
+
+cdef extern from "sys/socket.h" nogil:
+    ssize_t c_recv "recv"(int fd, void* data, size_t size, int flags)
+    ssize_t c_send "send"(int fd, const void* data, size_t size, int flags)
+    int MSG_DONTWAIT, MSG_NOSIGNAL
+
+cdef enum:
+    EVENTS_MAX = 128                       # of one look: the others come with the next
+    READ_SIZE = 65536                      # for those who are handed what was read
+    FULL = 65536                           # so much waiting, and the protocol is told to pause; a quarter, and it goes on
+
+log = logging.getLogger("penstock")
+
+
+cdef inline int64_t _now() noexcept nogil:
+    cdef timespec at
+    clock_gettime(CLOCK_MONOTONIC, &at)
+    return <int64_t>at.tv_sec * 1000000000 + at.tv_nsec
+
+
+cdef class Sockets:
+    """The sockets of one loop. Everything happens on its thread."""
+
+    def __cinit__(self, loop):
+        self.fd = epoll_create1(EPOLL_CLOEXEC)
+        if self.fd < 0:
+            raise OSError(errno, os.strerror(errno))
+        self.members = set()
+        self.gone = []
+        self.call_soon = loop.call_soon
+
+    def __dealloc__(self):
+        if self.fd >= 0:
+            c_close(self.fd)
+
+    def close(self):
+        """Those that are still there end."""
+        cdef Socket socket
+        for socket in tuple(self.members):
+            socket.lose(None)
+        if self.fd >= 0:
+            c_close(self.fd)
+            self.fd = -1
+
+    def hear(self, int fd):
+        """`fd` belongs to somebody else: a look only tells, in `is_told`, that something is there."""
+        cdef epoll_event event
+        event.events = EPOLLIN
+        event.data.ptr = NULL
+        if epoll_ctl(self.fd, EPOLL_CTL_ADD, fd, &event) < 0:
+            raise OSError(errno, os.strerror(errno))
+
+    cdef int wait(self, void* events, int64_t spin_ns) except -1:
+        cdef int count
+        cdef int64_t until
+        with nogil:
+            count = epoll_wait(self.fd, <epoll_event*>events, EVENTS_MAX, 0)
+            if count == 0 and spin_ns > 0:
+                until = _now() + spin_ns
+                while count == 0 and _now() < until:
+                    count = epoll_wait(self.fd, <epoll_event*>events, EVENTS_MAX, 0)
+        if count < 0:
+            if errno == EINTR:
+                return 0
+            raise OSError(errno, os.strerror(errno))
+        return count
+
+    def look(self, int64_t spin_ns=0):
+        """Read what has come, and send what waited where there is room now: how many sockets had something.
+
+        Where there is nothing it looks again, without sleeping, for as long as is said.
+        """
+        cdef epoll_event events[EVENTS_MAX]
+        cdef Socket socket
+        cdef int n, count
+        self.gone.clear()
+        self.is_told = False
+        if self.fd < 0:                    # a turn that was asked for before the end
+            return 0
+        count = self.wait(events, spin_ns)
+        for n in range(count):
+            if events[n].data.ptr == NULL:
+                self.is_told = True
+                continue
+            socket = <Socket>events[n].data.ptr
+            try:
+                socket.ready(events[n].events)
+            except Exception:              # noqa: one connection's trouble is not the others'
+                log.exception("%r: what it sent could not be taken", socket.protocol)
+                socket.abort()
+        return count
+
+
+cdef class Socket:
+    """One connected socket, for the protocols that asyncio's transports serve; a Link is read for straight.
+
+    Always true: epoll knows it while `interest` is not 0, and `sockets` keeps it so long.
+    """
+
+    def __init__(self, Sockets sockets not None, connected, protocol):
+        self.sockets = sockets
+        self.socket = connected
+        self.fd = connected.fileno()
+        self.set_protocol(protocol)
+        protocol.connection_made(self)
+        self.look_for()
+
+    def __repr__(self):
+        return f"<Socket {self.fd} of {self.protocol!r}>"
+
+    def set_protocol(self, protocol):
+        """Who hears of what comes from now on."""
+        self.protocol = protocol
+        self.link = protocol if getattr(protocol, "is_straight", False) else None
+
+    def get_extra_info(self, name, default=None):
+        if name == "socket":
+            return self.socket
+        if name == "peername" and self.socket is not None:
+            try:
+                return self.socket.getpeername()
+            except OSError:                # it is gone already
+                return default
+        return default
+
+    cdef int look_for(self) except -1:
+        """Tell epoll what we want to hear of."""
+        cdef epoll_event event
+        cdef uint32_t wanted = 0
+        cdef int what
+        if not self.is_lost and self.sockets.fd >= 0:
+            if not self.is_paused and not self.is_over:
+                wanted |= EPOLLIN
+            if self.waiting is not None:
+                wanted |= EPOLLOUT
+        if wanted == self.interest:
+            return 0
+        what = EPOLL_CTL_MOD if wanted and self.interest else EPOLL_CTL_ADD if wanted else EPOLL_CTL_DEL
+        event.events = wanted
+        event.data.ptr = <void*>self
+        if epoll_ctl(self.sockets.fd, what, self.fd, &event) < 0:
+            raise OSError(errno, os.strerror(errno))
+        if not self.interest:
+            self.sockets.members.add(self)
+        elif not wanted:
+            self.sockets.members.discard(self)
+            self.sockets.gone.append(self)
+        self.interest = wanted
+        return 0
+
+    cdef int ready(self, uint32_t events) except -1:
+        if self.waiting is not None and events & (EPOLLOUT | EPOLLHUP | EPOLLERR):
+            self.drain()
+        if self.interest & EPOLLIN and events & (EPOLLIN | EPOLLHUP | EPOLLERR):
+            self.read()
+        return 0
+
+    cdef int read(self) except -1:
+        cdef ssize_t size
+        cdef bytes data = None
+        if self.link is not None:
+            size = self.link.receive(self.fd)
+        else:
+            data = PyBytes_FromStringAndSize(NULL, READ_SIZE)
+            size = c_recv(self.fd, PyBytes_AS_STRING(data), READ_SIZE, MSG_DONTWAIT)
+        if size > 0:
+            if data is not None:
+                self.protocol.data_received(data[:size])
+        elif size == 0:
+            self.protocol.eof_received()
+            self.close()
+        elif errno != EAGAIN and errno != EINTR:
+            self.lose(OSError(errno, os.strerror(errno)))
+        return 0
+
+    # Out.
+
+    def write(self, bytes data not None):
+        """Send; what the socket does not take at once waits for it."""
+        cdef ssize_t sent = 0
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
+        if self.is_lost or size == 0:
+            return
+        if self.waiting is None:
+            sent = c_send(self.fd, PyBytes_AS_STRING(data), size, MSG_DONTWAIT | MSG_NOSIGNAL)
+            if sent == size:
+                return
+            if sent < 0:
+                if errno != EAGAIN and errno != EINTR:
+                    self.lose(OSError(errno, os.strerror(errno)))
+                    return
+                sent = 0
+            self.waiting = bytearray(data[sent:])
+            self.look_for()
+        else:
+            self.waiting += data
+        if not self.is_full and PyByteArray_GET_SIZE(self.waiting) > FULL:
+            self.is_full = True
+            self.protocol.pause_writing()
+
+    cdef int drain(self) except -1:
+        """The socket takes something again."""
+        cdef ssize_t sent = c_send(self.fd, PyByteArray_AS_STRING(self.waiting), PyByteArray_GET_SIZE(self.waiting),
+                                   MSG_DONTWAIT | MSG_NOSIGNAL)
+        if sent < 0:
+            if errno != EAGAIN and errno != EINTR:
+                self.lose(OSError(errno, os.strerror(errno)))
+            return 0
+        if sent == PyByteArray_GET_SIZE(self.waiting):
+            self.waiting = None
+            if self.is_over:
+                self.lose(None)
+                return 0
+            self.look_for()
+        else:
+            del self.waiting[:sent]
+        if self.is_full and self.get_write_buffer_size() <= FULL // 4:
+            self.is_full = False
+            self.protocol.resume_writing()
+        return 0
+
+    def get_write_buffer_size(self):
+        return 0 if self.waiting is None else PyByteArray_GET_SIZE(self.waiting)
+
+    # In.
+
+    def pause_reading(self):
+        self.is_paused = True
+        self.look_for()
+
+    def resume_reading(self):
+        self.is_paused = False
+        self.look_for()
+
+    # The end.
+
+    def is_closing(self):
+        return self.is_over or self.is_lost
+
+    def close(self):
+        """Read nothing more; end once what waits is sent."""
+        if not self.is_over:
+            self.is_over = True
+            if self.waiting is None:
+                self.lose(None)
+            else:
+                self.look_for()
+
+    def abort(self):
+        """End at once."""
+        self.lose(None)
+
+    cdef int lose(self, object error) except -1:
+        if not self.is_lost:
+            self.is_lost = self.is_over = True
+            self.waiting = None
+            self.look_for()
+            self.sockets.call_soon(self._lost, error)
+        return 0
+
+    def _lost(self, error):
+        """Not from within a call of the protocol's: it need not expect its own end in the middle of something."""
+        try:
+            self.protocol.connection_lost(error)
+        finally:
+            self.socket.close()
+            self.socket = self.protocol = self.link = None
