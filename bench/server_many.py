@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.harness import Bench
 from bench.load import drive
-from bench.server import DISK, NATS, OS, Answer, Running, ack_meanings, take_turns
+from bench.server import DISK, NATS, OS, ROUNDS_UNSTEADY, Answer, Running, ack_meanings, take_turns
 
 CONNECTIONS = 64
 
@@ -15,7 +15,7 @@ def run(bench: Bench) -> str:
         return drive("publish", server.port, conns=CONNECTIONS, count=bench.size(2_500, 20), warm=bench.size(250, 2))
 
     sides = (NATS, DISK, OS)
-    taken = take_turns(bench, sides, measure)
+    taken = take_turns(bench, sides, measure, ROUNDS_UNSTEADY)
     what = "64 connections, one publish in flight each, synced to disk"
     bench.add(f"{what}: of nats-server's", taken.ratio(DISK, NATS), "x", at_least=1.5)
     taken.show(bench, sides, "msg/s")

@@ -15,7 +15,7 @@ from pathlib import Path
 from bench.harness import Bench, median
 from bench.load import drive
 from bench.raw import Raw
-from bench.server import DISK, NATS, OS, Answer, Running, ack_meanings, take_turns
+from bench.server import DISK, NATS, OS, ROUNDS_UNSTEADY, Answer, Running, ack_meanings, take_turns
 
 STEADY_MAX = 2.0
 RAW_SLICES = 3  # to each of the server's: they are short
@@ -25,7 +25,8 @@ SIDES = (NATS, OS, DISK)
 def run(bench: Bench) -> str:
     for size, window, full in ((1024, 4000, 300_000), (65536, 256, 6_000)):
         count = bench.size(full, 300)
-        taken = take_turns(bench, SIDES, partial(_measure, bench, size, window, count))
+        measure = partial(_measure, bench, size, window, count)
+        taken = take_turns(bench, SIDES, measure, ROUNDS_UNSTEADY)
         raw_rates = [rate for answer in taken.answers[DISK] for rate in answer["raw_rates"]]
         name = f"{size // 1024} KiB payloads"
         raw = median(raw_rates)

@@ -253,7 +253,7 @@ def test_a_thousand_messages_come_in_order_and_their_acks_are_counted(reader: Re
 
 def test_a_domains_own_name_for_requests_and_a_level_that_nobody_has(tmp_path: Path) -> None:
     config = tmp_path / "s.conf"
-    config.write_text("jetstream { domain: hub }")
+    config.write_text("port: -1\njetstream { domain: hub }")
     with penstock.Server(store_dir=tmp_path / "data", config=config) as server:
         reader = Reader(server.port)
         reader.create("S", "s.>")

@@ -347,6 +347,15 @@ def test_with_the_sockets_all_of_them_end(place: Place) -> None:
     assert place.sockets.look() == 0
 
 
+def test_one_that_is_paused_ends_with_the_sockets_too(place: Place) -> None:
+    told = Told()
+    transport, _ = place.pair(told)
+    transport.pause_reading()
+    place.sockets.close()
+    place.run()
+    assert told.events == [None]
+
+
 def test_the_descriptor_is_closed_with_the_end(place: Place) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(50):

@@ -1,11 +1,15 @@
-"""A client that dies with 10,000 messages in hand: all come back once, in the order of their deadlines."""
+"""Clients that die: with 10,000 messages in hand, which come back in order of their deadlines; with bytes unread."""
 
 from __future__ import annotations
+
+import socket
+import time
 
 import pytest
 from attack import Client
 from wire_client import Frame
 
+import penstock
 from harness import Kind, ServerProcess
 
 COUNT, BATCH = 10_000, 1_000
@@ -62,3 +66,29 @@ def test_what_a_client_had_when_it_died_comes_back_once_in_order_of_deadlines(ki
             assert sorted(seq for _, seq in found) == sorted(expected)
         info = client.api("CONSUMER.INFO.S.C")
         assert (info["num_ack_pending"], info["num_pending"], info["ack_floor"]["stream_seq"]) == (0, 0, COUNT)
+
+
+def test_one_that_says_nothing_more_gets_nothing_more_though_it_does_not_read() -> None:
+    """Some bytes waited for it, too few for the write deadline: it stayed in its queue group while pings went out."""
+    with penstock.Server() as server:
+        half = socket.socket()
+        half.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        half.connect(("127.0.0.1", server.port))
+        half.sendall(b'CONNECT {"verbose":false,"name":"half"}\r\nSUB big 1\r\nSUB q g 2\r\nPING\r\n')
+        while b"PONG" not in half.recv(4096):
+            pass
+        there = Client(server.port)
+        there.send(b"SUB q g 7\r\n")
+        connections = server.server.connections
+        found = next(each for each in connections.values() if each.name == "half")
+        while not found.transport.get_write_buffer_size():
+            there.publish("big", bytes(8192))
+            there.ping()
+        half.shutdown(socket.SHUT_WR)
+        until = time.monotonic() + 10
+        while found.cid in connections:
+            assert time.monotonic() < until, "it is still a client"
+        for n in range(20):
+            there.publish("q", b"%d" % n)
+        assert [there.message().payload for _ in range(20)] == [b"%d" % n for n in range(20)]
+        half.close()

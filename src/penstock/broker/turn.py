@@ -40,6 +40,7 @@ class Turn:
     def __init__(self, loop: asyncio.AbstractEventLoop, hub: Hub) -> None:
         self.loop = loop
         self.hub = hub
+        self.sockets = Sockets(loop)
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._touched: dict[Intake, None] = {}  # once each, however many reads it took something from; in their order
         self._waiting: set[Intake] = set()
@@ -52,7 +53,6 @@ class Turn:
         self._ended = self._awake_until = 0.0
         self._idle_turns = IDLE_TURNS_MAX
         self._is_awake = False
-        self.sockets = Sockets(loop)
         self.sockets.hear(self.event_fd)
         loop.add_reader(self.sockets.fd, self._look)
         hub.on_turn = self._ask

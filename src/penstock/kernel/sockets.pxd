@@ -5,7 +5,7 @@ from penstock.kernel.hub cimport Link
 
 cdef class Sockets:
     cdef readonly int fd                   # of their epoll: readable when one of them is
-    cdef set members                       # keeps them alive while epoll knows them
+    cdef set members                       # keeps them alive: epoll has only their addresses
     cdef list gone                         # those that left: events of the look under way may still name them
     cdef readonly bint is_told             # the descriptor that `hear` was given has something to say
     cdef object call_soon

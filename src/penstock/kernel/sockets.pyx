@@ -54,13 +54,16 @@ cdef inline int64_t _now() noexcept nogil:
 cdef class Sockets:
     """The sockets of one loop. Everything happens on its thread."""
 
-    def __cinit__(self, loop):
+    def __cinit__(self, *_):
+        self.fd = -1
+        self.members = set()
+        self.gone = []
+
+    def __init__(self, loop):
+        self.call_soon = loop.call_soon
         self.fd = epoll_create1(EPOLL_CLOEXEC)
         if self.fd < 0:
             raise OSError(errno, os.strerror(errno))
-        self.members = set()
-        self.gone = []
-        self.call_soon = loop.call_soon
 
     def __dealloc__(self):
         if self.fd >= 0:
@@ -86,9 +89,9 @@ cdef class Sockets:
     cdef int wait(self, void* events, int64_t spin_ns) except -1:
         cdef int count
         cdef int64_t until
-        with nogil:
-            count = epoll_wait(self.fd, <epoll_event*>events, EVENTS_MAX, 0)
-            if count == 0 and spin_ns > 0:
+        count = epoll_wait(self.fd, <epoll_event*>events, EVENTS_MAX, 0)
+        if count == 0 and spin_ns > 0:
+            with nogil:
                 until = _now() + spin_ns
                 while count == 0 and _now() < until:
                     count = epoll_wait(self.fd, <epoll_event*>events, EVENTS_MAX, 0)
@@ -127,7 +130,7 @@ cdef class Sockets:
 cdef class Socket:
     """One connected socket, for the protocols that asyncio's transports serve; a Link is read for straight.
 
-    Always true: epoll knows it while `interest` is not 0, and `sockets` keeps it so long.
+    Always true: epoll knows it while `interest` is not 0; `sockets` keeps it until it is lost.
     """
 
     def __init__(self, Sockets sockets not None, connected, protocol):
@@ -135,6 +138,7 @@ cdef class Socket:
         self.socket = connected
         self.fd = connected.fileno()
         self.set_protocol(protocol)
+        sockets.members.add(self)
         protocol.connection_made(self)
         self.look_for()
 
@@ -173,11 +177,6 @@ cdef class Socket:
         event.data.ptr = <void*>self
         if epoll_ctl(self.sockets.fd, what, self.fd, &event) < 0:
             raise OSError(errno, os.strerror(errno))
-        if not self.interest:
-            self.sockets.members.add(self)
-        elif not wanted:
-            self.sockets.members.discard(self)
-            self.sockets.gone.append(self)
         self.interest = wanted
         return 0
 
@@ -288,6 +287,8 @@ cdef class Socket:
             self.is_lost = self.is_over = True
             self.waiting = None
             self.look_for()
+            self.sockets.members.discard(self)
+            self.sockets.gone.append(self)
             self.sockets.call_soon(self._lost, error)
         return 0
 

@@ -14,7 +14,7 @@ MAPPED = "::ffff:"  # how an IPv4 client looks on a socket that takes both
 
 
 async def listening_socket(host: str, port: int) -> socket.socket:
-    """A socket bound to the address, for `create_server`; port 0 or less: any."""
+    """A socket bound to the address, which does not listen yet; port 0 or less: any."""
     if host in EVERYWHERE:
         if socket.has_dualstack_ipv6():
             return _bound(socket.AF_INET6, ("::", max(port, 0)))

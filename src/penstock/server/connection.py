@@ -161,8 +161,9 @@ class Connection(Link):
             self.server.lingering.discard(self)
         self.close("Client Closed" if error is None else "Read Error")
 
-    def eof_received(self) -> bool | None:
-        return None
+    def eof_received(self) -> None:
+        """It says nothing more. What waits is sent, but it is no client any more, whether or not it reads that."""
+        self.close("Client Closed")
 
     def pause_writing(self) -> None:
         """More waits than the socket takes: it has until the deadline."""

@@ -74,7 +74,13 @@ class Listener:
                 continue  # it has gone already
             connected.setblocking(False)
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            Socket(self.server.turn.sockets, connected, self._new_connection())
+            protocol = self._new_connection()
+            try:
+                Socket(self.server.turn.sockets, connected, protocol)
+            except Exception as error:  # the others who wait are not to suffer for it
+                log.exception("a client could not be taken")
+                protocol.connection_lost(error)
+                connected.close()
 
     def _new_connection(self) -> Any:
         cid = self.server.next_cid()

@@ -74,6 +74,9 @@ class TlsDoor(asyncio.Protocol):
         else:
             self._start_tls(data)
 
+    def eof_received(self) -> None:
+        self.connection.eof_received()
+
     def connection_lost(self, error: Exception | None) -> None:
         self._stop_timer()
         self.connection.connection_lost(error)

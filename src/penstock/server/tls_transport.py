@@ -1,7 +1,7 @@
 """TlsTransport: TLS over a transport that is there already, also when its first bytes were read by somebody else.
 
 It stands between the two: for the socket's transport it is the protocol, for the client's protocol the transport. The
-loop's own `start_tls` cannot take bytes that have come, and a paused transport of uvloop may still bring some.
+loop's own `start_tls` takes transports of the loop alone, and no bytes that have come.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ class Inner(Protocol):
     def buffer_updated(self, size: int) -> None: ...
     def pause_writing(self) -> None: ...
     def resume_writing(self) -> None: ...
+    def eof_received(self) -> None: ...
     def connection_lost(self, error: Exception | None) -> None: ...
 
 
@@ -134,8 +135,8 @@ class TlsTransport(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.inner.resume_writing()
 
-    def eof_received(self) -> bool | None:
-        return None
+    def eof_received(self) -> None:
+        self.inner.eof_received()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._stop_timer()
