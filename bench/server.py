@@ -1,14 +1,15 @@
 """What the server benches share: the sides, a process for each slice, a bare client, turns, and how a row is written.
 
-Sides take turns (A B A B …), one server at a time, each in a process and an empty directory of its own on the same
-disk; a rate is the median of its rounds. Before a slice everything older is on the disk: nobody pays for what another
-left in the page cache.
+Sides take turns in an order by chance, one server at a time, each in a process and an empty directory of its own on the
+same disk; a rate is the median of its rounds. Before a slice everything older is on the disk: nobody pays for what
+another left in the page cache.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -171,8 +172,9 @@ def take_turns(
     """`measure` on each side in turn, a fresh server and an empty directory each time."""
     answers: dict[Side, list[Answer]] = {side: [] for side in sides}
     others: list[float] = []
+    chance = random.Random(7)
     for _ in range(bench.size(rounds, 1)):
-        for side in sides:
+        for side in chance.sample(sides, len(sides)):  # none always follows the same other
             slices = [_slice(bench, side, measure)]
             while slices[-1][0] > CALM and len(slices) < bench.size(SLICES_MAX, 1):
                 slices.append(_slice(bench, side, measure))

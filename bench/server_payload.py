@@ -2,83 +2,110 @@
 
 The other side of the synced row is a bare loop of pwrite and fdatasync, with as many bytes to a sync as the server's
 commits had. The disk's count of flushes tells (one sync may be several: the loop's own are counted first); where the
-kernel keeps none, half a window is taken.
+kernel keeps none, half a window is taken. The loop takes its turn like a server: begun right after files were removed,
+it would have their memory back, which a guest that waits has to ask its host for again.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 
-from bench.harness import Bench, median
+from bench.harness import Bench
 from bench.load import drive
 from bench.raw import Raw
-from bench.server import DISK, NATS, OS, ROUNDS_UNSTEADY, Answer, Running, ack_meanings, take_turns
+from bench.server import DISK, NATS, OS, ROUNDS_UNSTEADY, Answer, Running, Side, ack_meanings, take_turns
 
 STEADY_MAX = 2.0
-RAW_SLICES = 3  # to each of the server's: they are short
-SIDES = (NATS, OS, DISK)
+START_S = 0.4  # as long as a server takes
+
+
+@dataclass(frozen=True, slots=True)
+class BareSide(Side):
+    """The bare loop, as a side."""
+
+    def start(self, folder: Path) -> BareLoop:
+        return BareLoop(self, folder)
+
+
+class BareLoop(Running):
+    """What stands in a server's place: nothing listens."""
+
+    def __init__(self, side: Side, folder: Path) -> None:
+        self.side, self.folder, self.pid = side, folder, os.getpid()
+
+    def __enter__(self) -> BareLoop:
+        time.sleep(START_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def rate(self, commit_size: int, total: int) -> float:
+        """Bytes per second, from an empty file."""
+        blobs = [os.urandom(commit_size)] * max(1, total // commit_size)
+        raw = Raw(self.folder / "raw", None)
+        start = time.perf_counter()
+        raw.write(blobs)
+        took = time.perf_counter() - start
+        raw.clear()
+        (self.folder / "raw").rmdir()
+        return commit_size * len(blobs) / took
+
+
+BARE = BareSide("raw pwrite+fdatasync", "", "", "synced to disk")
+SERVERS = (NATS, OS, DISK)
 
 
 def run(bench: Bench) -> str:
     for size, window, full in ((1024, 4000, 300_000), (65536, 256, 6_000)):
-        count = bench.size(full, 300)
-        measure = partial(_measure, bench, size, window, count)
-        taken = take_turns(bench, SIDES, measure, ROUNDS_UNSTEADY)
-        raw_rates = [rate for answer in taken.answers[DISK] for rate in answer["raw_rates"]]
+        question = _Question(bench, size, window, bench.size(full, 300))
+        taken = take_turns(bench, (*SERVERS, BARE), question.ask, ROUNDS_UNSTEADY)
         name = f"{size // 1024} KiB payloads"
-        raw = median(raw_rates)
         bench.add(f"{name}, os: of nats-server's", taken.ratio(OS, NATS), "x", at_least=1.3)
-        share = taken.of(DISK, "bytes_rate") / raw
+        share = taken.ratio(DISK, BARE, "bytes_rate")
         what = f"{name}, synced to disk: of raw write+sync"
+        raw_rates = taken.each(BARE, "bytes_rate")
         if max(raw_rates) <= STEADY_MAX * min(raw_rates):
             bench.add(what, share, "x", at_least=0.85)
         else:
             bench.add(what, share, "x", target=">= 0.85 x (UNSTEADY: no verdict)")
-        taken.show(bench, SIDES, "MB/s", field="bytes_rate", scale=1e-6)
-        spread = f"{min(raw_rates) / 1e6:.0f}–{max(raw_rates) / 1e6:.0f}"
-        bench.add(f"  raw pwrite+fdatasync: rounds {spread}", raw / 1e6, "MB/s")
+        taken.show(bench, (*SERVERS, BARE), "MB/s", field="bytes_rate", scale=1e-6)
         bench.add("  payload bytes to a commit", taken.of(DISK, "commit_size") / 1e6, "MB")
-    return f"our bytes around the payload (1 KiB: some 3 %); several streams. {ack_meanings(*SIDES)}"
+    return f"our bytes around the payload (1 KiB: some 3 %); several streams. {ack_meanings(*SERVERS)}"
 
 
-def _measure(bench: Bench, size: int, window: int, count: int, server: Running) -> Answer:
-    server.make_stream()
-    wanted = {"size": size, "window": window, "refill": window // 32, "frames": window}
-    drive("publish", server.port, count=window, **wanted)
-    before = _flushes(server.folder)
-    answer = drive("publish", server.port, count=count, **wanted)
-    after = _flushes(server.folder)
-    answer["bytes_rate"] = answer["rate"] * size
-    if server.side is DISK:
-        total = size * count
-        commits = total / (size * window / 2)
-        if before is not None and after is not None:
-            commits = (after - before) / _flushes_of_a_sync(bench)
-        commit_size = max(size, round(total / max(1.0, commits)))
-        answer["commit_size"] = commit_size
-        answer["raw_rates"] = [_raw_rate(bench, commit_size, total) for _ in range(RAW_SLICES)]
-    return answer
+class _Question:
+    """One size of payload, asked of every side in turn."""
+
+    def __init__(self, bench: Bench, size: int, window: int, count: int) -> None:
+        self.bench, self.size, self.window, self.count = bench, size, window, count
+        self.commit_size = size * window // 2  # of the synced server's, as far as it was seen
+
+    def ask(self, server: Running) -> Answer:
+        if isinstance(server, BareLoop):
+            return {"rate": 0.0, "bytes_rate": server.rate(self.commit_size, self.size * self.count)}
+        server.make_stream()
+        wanted = {"size": self.size, "window": self.window, "refill": self.window // 32, "frames": self.window}
+        drive("publish", server.port, count=self.window, **wanted)
+        before = _flushes(server.folder)
+        answer = drive("publish", server.port, count=self.count, **wanted)
+        after = _flushes(server.folder)
+        answer["bytes_rate"] = answer["rate"] * self.size
+        if server.side is DISK:
+            if before is not None and after is not None:
+                commits = (after - before) / _flushes_of_a_sync(server.folder)
+                self.commit_size = max(self.size, round(self.size * self.count / max(1.0, commits)))
+            answer["commit_size"] = self.commit_size
+        return answer
 
 
-def _raw_rate(bench: Bench, commit_size: int, total: int) -> float:
-    """Bytes per second of the bare loop, from an empty file."""
-    blobs = [os.urandom(commit_size)] * max(1, total // commit_size)
-    raw = Raw(bench.work / "raw", None)
-    start = time.perf_counter()
-    raw.write(blobs)
-    took = time.perf_counter() - start
-    raw.clear()
-    (bench.work / "raw").rmdir()
-    return commit_size * len(blobs) / took
-
-
-def _flushes_of_a_sync(bench: Bench) -> float:
-    before = _flushes(bench.work)
-    _raw_rate(bench, 1 << 20, 32 << 20)
-    after = _flushes(bench.work)
+def _flushes_of_a_sync(folder: Path) -> float:
+    before = _flushes(folder)
+    BareLoop(BARE, folder).rate(1 << 20, 32 << 20)
+    after = _flushes(folder)
     assert before is not None and after is not None
     return max(1.0, (after - before) / 32)
 
