@@ -249,13 +249,13 @@ class Intake:
 
     @property
     def has_little(self) -> bool:
-        """No commit is under way, and what came is less than half of what the last one covered: it waits for more.
+        """No commit is under way, and little has come, less than half of what the last one covered: it waits for more.
 
         Those whom that commit answers are about to say more; begun at once, the next sync would have all of them wait
         for the few. Not for long, and only while more comes from one turn to the next.
         """
         came = self._core.position - self._submitted
-        if came * 2 >= self._submitted - self._submitted_before:
+        if came >= HOLD_BYTES or came * 2 >= self._submitted - self._submitted_before:
             return False
         if self.stream.store.committed_position < self._submitted:
             return False
