@@ -111,9 +111,7 @@ class _Run:
             self.server.reread = self._reread
             if self.options.pid_file:
                 write_pid(self.options.pid_file)
-            if await self._first_of(self.server.start()):
-                self.is_started = True
-                self._write_ports()
+            if await self._first_of(self._start()):
                 _spare_the_collector()
                 await self._first_of(self.server.wait())
             return OK
@@ -125,6 +123,12 @@ class _Run:
             return FAILED
         finally:
             await self._end()
+
+    async def _start(self) -> None:
+        """Nobody is answered before the ports file is there: the loop does not turn in between."""
+        await self.server.start()
+        self.is_started = True
+        self._write_ports()
 
     async def _first_of(self, work: Coroutine[Any, Any, None]) -> bool:
         """Whether `work` came to its end before a signal did; else it is ended."""
