@@ -320,6 +320,23 @@ def test_a_protocol_that_fails_costs_only_its_own_connection(place: Place, caplo
     assert "on purpose" in caplog.text and "no command" in caplog.text
 
 
+def test_one_that_cannot_be_begun_is_left_to_the_caller(place: Place) -> None:
+    class Unwilling(Told):
+        def connection_made(self, transport: Socket) -> None:
+            raise RuntimeError("on purpose")
+
+    ours, peer = socket.socketpair()
+    told = Unwilling()
+    with ours, peer:
+        with pytest.raises(RuntimeError, match="on purpose"):
+            Socket(place.sockets, ours, told)
+        peer.send(b"x")
+        assert place.sockets.look() == 0
+        place.sockets.close()
+        place.run()
+        assert told.events == [] and ours.fileno() >= 0
+
+
 def test_one_may_end_another_that_the_same_look_has_found(place: Place) -> None:
     told: list[Told] = []
 

@@ -10,12 +10,7 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.errno cimport EAGAIN, EINTR, errno
 
-cdef extern from "time.h" nogil:
-    cdef struct timespec:
-        long tv_sec
-        long tv_nsec
-    int clock_gettime(int clock, timespec* at)
-    int CLOCK_MONOTONIC
+from penstock.kernel.monotonic cimport monotonic_ns
 
 cdef extern from "sys/epoll.h" nogil:
     ctypedef union epoll_data_t:
@@ -43,12 +38,6 @@ cdef enum:
     FULL = 65536                           # so much waiting, and the protocol is told to pause; a quarter, and it goes on
 
 log = logging.getLogger("penstock")
-
-
-cdef inline int64_t _now() noexcept nogil:
-    cdef timespec at
-    clock_gettime(CLOCK_MONOTONIC, &at)
-    return <int64_t>at.tv_sec * 1000000000 + at.tv_nsec
 
 
 cdef class Sockets:
@@ -92,8 +81,8 @@ cdef class Sockets:
         count = epoll_wait(self.fd, <epoll_event*>events, EVENTS_MAX, 0)
         if count == 0 and spin_ns > 0:
             with nogil:
-                until = _now() + spin_ns
-                while count == 0 and _now() < until:
+                until = monotonic_ns() + spin_ns
+                while count == 0 and monotonic_ns() < until:
                     count = epoll_wait(self.fd, <epoll_event*>events, EVENTS_MAX, 0)
         if count < 0:
             if errno == EINTR:
@@ -139,8 +128,12 @@ cdef class Socket:
         self.fd = connected.fileno()
         self.set_protocol(protocol)
         sockets.members.add(self)
-        protocol.connection_made(self)
-        self.look_for()
+        try:
+            protocol.connection_made(self)
+            self.look_for()
+        except BaseException:              # the caller has it: nothing of it stays here
+            sockets.members.discard(self)
+            raise
 
     def __repr__(self):
         return f"<Socket {self.fd} of {self.protocol!r}>"

@@ -72,10 +72,10 @@ class Listener:
                     self.server.loop.call_later(NO_MORE_S, self._watch)
                     return
                 continue  # it has gone already
-            connected.setblocking(False)
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             protocol = self._new_connection()
             try:
+                connected.setblocking(False)
+                connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 Socket(self.server.turn.sockets, connected, protocol)
             except Exception as error:  # the others who wait are not to suffer for it
                 log.exception("a client could not be taken")
