@@ -41,6 +41,12 @@ cdef extern from "sys/mman.h" nogil:
     void* MAP_FAILED
 
 
+cdef enum:
+    # Larger writes get huge pages of the page cache. On a virtual machine whose host takes free memory back those are the
+    # ones that it has to find again: a copy at 300 MB/s instead of 3,500.
+    WRITE_SIZE = 262144
+
+
 cdef class Disk:
     """The real disk."""
 
@@ -71,7 +77,7 @@ cdef class Disk:
         cdef int64_t done = 0
         cdef ssize_t put
         while done < size:
-            put = c_pwrite(fd, data + done, size - done, offset + done)
+            put = c_pwrite(fd, data + done, min(size - done, <int64_t>WRITE_SIZE), offset + done)
             if put < 0:
                 if errno == EINTR:
                     continue
