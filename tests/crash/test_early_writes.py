@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import random
 import shutil
 from pathlib import Path
@@ -20,17 +21,20 @@ from penstock.testing import CrashDisk, CrashImage
 pytestmark = pytest.mark.campaign
 STATES = campaign_size(1_000) // 5
 STREAM_ID = bytes(16)
-SIZE = 150_000
+SIZE = 200_000  # five to a block, two to a batch: blocks end within batches
 BATCHES = 40
 LIMITS = Limits(block_size=1 << 20)
+PILED = 60
+PIECE_MAX = 6 << 20  # what one commit writes, and what is written beside it
 
 
 class Writer:
     """Hands over batch after batch without waiting for the disk, as a server does, and notes what is durable."""
 
-    def __init__(self, root: Path, disk: CrashDisk) -> None:
-        self.disk, self.committer = disk, Committer()
-        self.store = FileStore(root, STREAM_ID, limits=LIMITS, durability="disk", disk=disk, committer=self.committer)
+    def __init__(self, root: Path, disk: CrashDisk, limits: Limits = LIMITS) -> None:
+        gc.collect()  # the run before is a cycle that holds tens of megabytes of its disk's log
+        self.root, self.disk, self.committer = root, disk, Committer()
+        self.store = FileStore(root, STREAM_ID, limits=limits, durability="disk", disk=disk, committer=self.committer)
         self.under_way: list[tuple[int, int]] = []  # (position, sequence)
         self.durable: list[int] = []
         self.lost = 0
@@ -92,6 +96,24 @@ def test_a_crash_keeps_what_a_sync_had_covered(room: Path) -> None:
     check_images(disk, room / "images", STATES // 10, seed, check)
 
 
+def test_what_piles_up_behind_a_slow_sync_is_committed_in_pieces(room: Path) -> None:
+    """In one piece, whoever published the first of it would wait for the last, and the disk for what is said after."""
+    disk = CrashDisk(room)
+    disk.sync_delay_us = 50_000
+    writer = Writer(room / "s", disk, Limits(block_size=64 << 20))
+    for n in range(PILED):
+        writer.publish(n)
+    disk.sync_delay_us = 0
+    writer.finish()
+    assert len(writer.durable) == PILED
+    begins = [op.start for op in disk.ops if op.kind == "sync_file"]
+    writes = [op for op in disk.ops if op.kind == "pwrite"]
+    assert sum(op.size for op in writes) > PILED * 2 * SIZE
+    for begin, end in zip([0, *begins], begins, strict=False):
+        assert sum(op.size for op in writes if begin <= op.index < end) < PIECE_MAX
+    writer.stop()
+
+
 def check(image: CrashImage) -> None:
     answered = image.mark or 0
     with booted(image.is_power_cut):
@@ -109,6 +131,61 @@ def check_killed(root: Path, copy: Path, durable: list[int]) -> None:
     assert [message.seq for message in store.read()] == list(range(1, (durable or [0])[-1] + 1))
     store.stop()
     shutil.rmtree(copy)
+
+
+def check_agree(writer: Writer, copy: Path, limits: Limits) -> None:
+    """A kill now: what the next one finds is what this one says."""
+    shutil.copytree(writer.root, copy)
+    store = FileStore(copy, STREAM_ID, limits=limits, durability="disk")
+    assert [message.seq for message in store.read()] == [message.seq for message in writer.store.read()]
+    store.stop()
+    shutil.rmtree(copy)
+
+
+@pytest.mark.parametrize("kind", ["pwrite", "sync_file", "create_file"])
+def test_after_a_fault_memory_and_disk_agree_on_what_the_limits_removed(room: Path, kind: str) -> None:
+    """A piece with its deletes is committed, the next one fails: what the first removed does not come back."""
+    chance = random.Random(chunk_seed("pieces and limits", kind))
+    limits = Limits(block_size=1 << 20, max_msgs=9)
+    for number in range(max(6, STATES // 25)):
+        disk = CrashDisk(room)
+        disk.sync_delay_us = 2_000
+        writer = Writer(room / f"s{number}", disk, limits)
+        for n in range(BATCHES):
+            if chance.random() < 0.15:
+                disk.clear_faults()
+                disk.fail_at(chance.randint(1, 4), errno.ENOSPC, kinds=kind)
+            writer.publish(n)
+            if writer.look():
+                check_agree(writer, room / "copy", limits)
+        disk.clear_faults()
+        disk.fail_at(1, errno.ENOSPC, kinds=kind, persistent=True)  # none of the others need have met a commit
+        with pytest.raises(StoreError):
+            writer.store.append(Batch.of([("a", bytes(SIZE))] * 6))  # more than a block
+            writer.store.commit()
+        disk.clear_faults()
+        writer.look()
+        check_agree(writer, room / "copy", limits)
+        writer.finish()
+        writer.stop()
+
+
+def test_a_batch_that_goes_over_blocks_is_kept_whole_or_not_at_all(room: Path) -> None:
+    """A block that is full within a batch is no place for a commit to end, however large the batch."""
+    disk = CrashDisk(room)
+    store = FileStore(room / "s", STREAM_ID, limits=Limits(block_size=4 << 20), durability="disk", disk=disk)
+    store.append(Batch.of([("a", b"first")]))
+    store.commit()
+    disk.fail_at(1, errno.ENOSPC, kinds="create_file", persistent=True)
+    with pytest.raises(StoreError):
+        store.append(Batch.of([("a", bytes(SIZE))] * 30))
+        store.commit()
+    disk.clear_faults()
+    assert store.state().last_seq == 1
+    store.append(Batch.of([("a", bytes(SIZE))] * 30))
+    store.commit()
+    assert store.state().messages == 31
+    store.stop()
 
 
 @pytest.mark.parametrize("kind", ["pwrite", "sync_file", "sync_dir", "create_file"])

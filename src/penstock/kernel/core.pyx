@@ -421,7 +421,6 @@ cdef class Core:
         cdef Block* block = self.active
         if block == NULL:
             return
-        self.log.submit()
         self.active = NULL
         self.file = NULL
         block.is_sealed = True
@@ -818,6 +817,7 @@ cdef class Core:
         cdef BlockFile* file
         kept = []
         gone = []
+        index.settle(log.committed())      # what a commit before the failed one covered stays as it is
         index.rollback(log.committed_seq())
         self.active = NULL
         self.file = NULL
@@ -856,15 +856,18 @@ cdef class Core:
         """Let go of all files and images; nothing works after."""
         cdef Py_ssize_t n
         with nogil:
-            self.log.flush_wait()
-        self.active = NULL
-        self.file = NULL
-        self.log.first = self.log.last = NULL
-        for n in range(self.index.block_count):
-            if self.index.blocks[n].file != NULL:
-                self.log.give_back(self.index.blocks[n].file)
-                free_block_file(self.index.blocks[n].file)
-                self.index.blocks[n].file = NULL
+            self.log.hold_flush()          # a commit between two pieces finds none of them
+        try:
+            self.active = NULL
+            self.file = NULL
+            self.log.forget_files()
+            for n in range(self.index.block_count):
+                if self.index.blocks[n].file != NULL:
+                    self.log.give_back(self.index.blocks[n].file)
+                    free_block_file(self.index.blocks[n].file)
+                    self.index.blocks[n].file = NULL
+        finally:
+            self.log.let_flush()
         self.log.close_head()
 
     # Reading.

@@ -783,8 +783,8 @@ cdef class Index:
                     self.drop_row(block, <uint32_t>row, one, self.section(block, SECTION_SUBJECTS)[row])
                 elif block.dead != NULL:
                     block.dead[row >> 6] &= ~(<uint64_t>1 << (row & 63))
-                block.bytes -= block.arrays[SECTION_SIZES][row]
-                number = block.arrays[SECTION_SUBJECTS][row]
+                block.bytes -= self.section(block, SECTION_SIZES)[row]   # of a sealed block they may have been let go
+                number = self.section(block, SECTION_SUBJECTS)[row]
                 self.stats[number].last = seq | STALE
                 block.count -= 1
             block.last_seq = min(block.last_seq, max(seq, block.first_seq - 1))

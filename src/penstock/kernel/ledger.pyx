@@ -240,6 +240,9 @@ cdef class Ledger:
         log.appended += file.size
         self.fold_stop = log.appended
         log.start_file(file)
+        if log.fail_errno:                 # only now: before, a commit would find nothing to write and call it done
+            log.submit()
+            log.clear_failure()
 
     cdef retire(self):
         """The active file gets no more records; one that failed is not tried again."""
@@ -259,7 +262,6 @@ cdef class Ledger:
             while log.first != NULL:
                 log.unlist(log.first)
             log.needs_rewrite = False
-            log.clear_failure()
         else:
             log.submit()
 
@@ -299,7 +301,7 @@ cdef class Ledger:
         if self.log is None:
             return
         self.is_off = True
-        self.log.first = self.log.last = NULL
+        self.log.forget_files()
         for n in range(self.file_count):
             free_block_file(self.files[n])
         self.file_count = 0

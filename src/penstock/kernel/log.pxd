@@ -18,6 +18,7 @@ cdef enum:
     DURABLE_LAZY = 2                       # committed means appended
     DURABLE_MEMORY = 3                     # there are no files
     SPARES_MAX = 2
+    MARKS_MAX = 64
 
 cdef struct BlockFile:
     uint64_t id
@@ -39,6 +40,12 @@ cdef struct BlockFile:
     uint64_t committed                     # what a whole commit has covered: below `synced` and `written` after one that failed
     int users                              # threads in a sync of this file
     BlockFile* next
+
+cdef struct Mark:                          # where a commit may end: up to here was submitted at once
+    uint64_t position
+    uint64_t seq
+    BlockFile* file                        # on the list while `position` is not written
+    uint64_t stop
 
 cdef void free_block_file(BlockFile* file) noexcept nogil
 
@@ -79,7 +86,9 @@ cdef class Log:
     cdef bint is_busy
     cdef bint is_syncing                   # the commit under way has written what it writes
     cdef bint is_early                     # a thread is to write, or writes, beside that sync
-    cdef uint64_t reached                  # what was submitted when somebody last wrote
+    cdef uint64_t reached                  # how far somebody who last wrote meant to come
+    cdef Mark marks[MARKS_MAX]             # of what is submitted and not written, the oldest first
+    cdef int mark_count
     cdef uint64_t sync_wanted              # somebody waits for a sync up to here, where `os` alone would not make one yet
     cdef bint is_quiet                     # the writer looks for itself: nobody is told of this commit
     cdef bint needs_rewrite                # a sync failed: what it covered is written again before the next one
@@ -97,6 +106,7 @@ cdef class Log:
     cdef void submit(self) noexcept nogil
     cdef int flush(self, bint sync) noexcept nogil
     cdef int flush_locked(self, bint sync) noexcept nogil
+    cdef Mark next_stop(self) noexcept nogil
     cdef int write_files(self, bint is_early) noexcept nogil
     cdef bint is_ahead(self) noexcept nogil
     cdef int sync_files(self, BlockFile* last) noexcept nogil
@@ -117,6 +127,7 @@ cdef class Log:
     cdef void let_flush(self) noexcept nogil
     cdef void unlist(self, BlockFile* file) noexcept nogil
     cdef void forget_ready(self) noexcept nogil
+    cdef void forget_files(self) noexcept nogil
     cdef int link(self) noexcept nogil
     cdef void skip_over(self) noexcept nogil
     cdef void drop_image(self, BlockFile* file) noexcept nogil

@@ -1,14 +1,14 @@
 """Log and Committer: how appended bytes become durable. Rules: ARCHITECTURE.md, "Commit".
 
 The owner (the thread that holds the GIL) appends to the active file's image and submits; whoever commits, the caller itself or a
-commit thread, writes and syncs all that was submitted meanwhile. No code here that a commit runs takes the GIL.
+commit thread, writes and syncs what was submitted meanwhile. No code here that a commit runs takes the GIL.
 """
 import os
 
 cimport cython
 from libc.errno cimport EACCES, EIO, ENOMEM, EPERM, EROFS
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memset, strdup
+from libc.string cimport memcpy, memmove, memset, strdup
 
 from penstock.kernel.format cimport HEAD_OPEN, HEAD_SIZE, HEAD_SLOT_SIZE, HEAD_SLOT_STRIDE, HEAD_STOPPED
 from penstock.kernel.xxh64 cimport xxh64
@@ -88,7 +88,9 @@ cdef enum:
     AHEAD_COMMITS = 256                    # … but for so many commits of the size: large ones that come between pay for them
     AHEAD_COMMIT_MAX = 16384               # what a small commit is
     AHEAD_AFTER = 4                        # the first small commit of a block that gets them
+    COMMIT_MAX = 2097152                   # of what was submitted in pieces; one that is larger goes at once
     EARLY_MIN = 524288                     # so much is worth a thread that writes it while what came before is synced
+    EARLY_MAX = 4194304                    # so much of it may wait for its sync
     AHEAD_NEVER = 4611686018427387904      # `zeroed` of a file for which there was no space
 
 
@@ -321,10 +323,22 @@ cdef class Log:
         return self.appended_seq
 
     cdef void submit(self) noexcept nogil:
-        """Hand over all that was appended."""
+        """Hand over all that was appended. Between two of these nothing is: a commit never ends within a batch."""
+        cdef Mark* mark
+        cdef BlockFile* file
         pthread_mutex_lock(self.lock)
-        if self.last != NULL:
-            self.last.submitted = self.last.size
+        file = self.first
+        while file != NULL:
+            file.submitted = file.size
+            file = file.next
+        if self.appended > self.submitted:
+            if self.mark_count < MARKS_MAX:
+                self.mark_count += 1       # else the newest makes way: a commit may be larger, never smaller
+            mark = &self.marks[self.mark_count - 1]
+            mark.position = self.appended
+            mark.seq = self.appended_seq
+            mark.file = self.last
+            mark.stop = self.last.size if self.last != NULL else 0
         self.submitted = self.appended
         self.submitted_seq = self.appended_seq
         if self.dirty_since == 0:
@@ -367,30 +381,55 @@ cdef class Log:
         pthread_mutex_unlock(self.lock)
         return answer
 
-    cdef int write_files(self, bint is_early) noexcept nogil:
-        """Write what is submitted, then note how far that is; the caller has `writing`."""
+    cdef Mark next_stop(self) noexcept nogil:
+        """How far to write now. Much is written and synced piece by piece: whoever published the first of it need not wait
+        for the last, and says more meanwhile. The caller has the lock."""
+        cdef Mark stop
         cdef BlockFile* file
-        cdef BlockFile* last
-        cdef uint64_t target, target_seq, stop
+        cdef uint64_t begin = max(self.ready, self.written)
+        cdef int n = 0, kept
+        while n < self.mark_count and self.marks[n].position <= begin:
+            n += 1                         # written: its file may be gone
+        kept = n
+        while n + 1 < self.mark_count and self.marks[n + 1].position - begin <= COMMIT_MAX:
+            n += 1
+        if n < self.mark_count:
+            stop = self.marks[n]
+        else:                              # nothing new: what failed is tried again, or what is written is synced
+            stop.position = self.submitted
+            stop.seq = self.submitted_seq
+            stop.file = NULL
+            file = self.first
+            while file != NULL and file.submitted:
+                stop.file = file
+                stop.stop = file.submitted
+                file = file.next
+        self.mark_count -= kept
+        if kept:
+            memmove(self.marks, &self.marks[kept], self.mark_count * sizeof(Mark))
+        return stop
+
+    cdef int write_files(self, bint is_early) noexcept nogil:
+        """Write what is submitted, or a good piece of it, then note how far that is; the caller has `writing`."""
+        cdef BlockFile* file
+        cdef Mark stop
         cdef int answer
         pthread_mutex_lock(self.lock)
-        self.reached = target = self.submitted
-        target_seq = self.submitted_seq
-        last = self.last
-        stop = last.submitted if last != NULL else 0
+        stop = self.next_stop()
+        self.reached = stop.position
         pthread_mutex_unlock(self.lock)
-        file = _first_held(self) if last != NULL else NULL
+        file = _first_held(self) if stop.file != NULL else NULL
         while file != NULL:
-            answer = _write_file(self, file, stop if file == last else file.submitted, is_early)
+            answer = _write_file(self, file, stop.stop if file == stop.file else file.submitted, is_early)
             if answer < 0:
                 _next_held(self, file, file)
                 return answer
-            file = _next_held(self, file, last)
-        pthread_mutex_lock(self.lock)      # nobody takes a file off the list that we hold: the walk has come to `last`
-        self.ready = target
-        self.ready_seq = target_seq
-        self.ready_last = last
-        self.ready_stop = stop
+            file = _next_held(self, file, stop.file)
+        pthread_mutex_lock(self.lock)      # nobody takes a file off the list that we hold: the walk has come to the last
+        self.ready = stop.position
+        self.ready_seq = stop.seq
+        self.ready_last = stop.file
+        self.ready_stop = stop.stop
         pthread_mutex_unlock(self.lock)
         return 0
 
@@ -435,23 +474,26 @@ cdef class Log:
 
     cdef bint wants_early(self) noexcept nogil:
         """Much was submitted since the sync under way began: the disk need not wait while that is written."""
-        return self.is_syncing and not self.is_early and self.submitted - self.reached >= EARLY_MIN
+        return (self.is_syncing and not self.is_early and self.submitted - self.reached >= EARLY_MIN
+                and self.ready - self.synced < EARLY_MAX)
 
     cdef void write_early(self) noexcept nogil:
         """Write, beside a sync, what the next one will cover; once, so that the next one gets its turn."""
-        cdef BlockFile* file
+        cdef bint is_new_entry = False
         pthread_mutex_lock(self.writing)
         if self.is_syncing and not self.fail_errno and not self.needs_rewrite and self.write_files(True) == 0:
-            file = self.ready_last         # nobody takes it away while we write
-            if file != NULL and not file.is_linked:
-                # A new block: its entry is synced here too, together with what the commit syncs.
-                file.is_linked = self.link() == 0
+            # Nobody takes the file away while we write.
+            is_new_entry = self.ready_last != NULL and not self.ready_last.is_linked
         pthread_mutex_unlock(self.writing)
+        if is_new_entry:
+            # A new block: its entry is synced here, together with what the commit syncs; the next one's own sync of the
+            # directory finds little to do then. It takes its time: nobody who wants to write waits for it.
+            self.link()
 
     cdef bint is_ahead(self) noexcept nogil:
         """Much is written already: it is synced while the rest is written, not after. The caller has the lock."""
         return (not self.needs_rewrite and self.ready_last != NULL and self.ready >= self.synced + EARLY_MIN
-                and self.ready - self.synced >= self.submitted - self.ready)
+                and self.ready - self.synced >= min(self.submitted - self.ready, <uint64_t>(COMMIT_MAX // 2)))
 
     cdef int flush_locked(self, bint sync) noexcept nogil:
         """One commit, of all that is submitted or of what is written of it; the caller has `io`."""
@@ -695,6 +737,7 @@ cdef class Log:
                 before.next = file.next
             if self.last == file:
                 self.last = before
+            self.mark_count = 0            # what is submitted goes in one piece: an end of one may be in this file
             if self.ready_last == file:
                 self.forget_ready()
             file.next = NULL
@@ -703,9 +746,17 @@ cdef class Log:
 
     cdef void forget_ready(self) noexcept nogil:
         """What was written beside commits counts no more: the next one writes what it covers. The caller has the lock."""
+        self.mark_count = 0
         self.ready = self.synced
         self.ready_seq = self.synced_seq
         self.ready_last = NULL
+
+    cdef void forget_files(self) noexcept nogil:
+        """They are about to be freed; the caller lets nobody commit."""
+        pthread_mutex_lock(self.lock)
+        self.first = self.last = NULL
+        self.forget_ready()
+        pthread_mutex_unlock(self.lock)
 
     cdef void skip_over(self) noexcept nogil:
         """After a roll back: what was appended and not committed is behind us. Positions never go back."""
