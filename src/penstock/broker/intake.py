@@ -332,7 +332,9 @@ class Intake:
             lock.release()
 
     def _tidy_aside(self) -> None:
-        """The same where it takes its time, while the loop serves others; what comes for us is parked."""
+        """The same where it takes its time, while the loop serves others; what comes for us meanwhile is parked."""
+        if self.stream.store.is_checkpoint_due:
+            self.stream.store.prepare_checkpoint()  # for which nothing needs to be parked
         with self.stream._lock:
             if not self._core.is_closed:
                 is_long = self.stream.store.is_checkpoint_due

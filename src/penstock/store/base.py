@@ -102,6 +102,9 @@ class Store:
         """Whether `after_commit` will write a checkpoint, which takes its time."""
         return False
 
+    def prepare_checkpoint(self) -> None:
+        """Do what can be done for the next checkpoint without the stream's lock: most of the waiting for the disk."""
+
     def submit(self) -> int:
         """Hand all that was appended to the commit threads: the position at which it is durable."""
         return self.core.submit()

@@ -36,6 +36,7 @@ from penstock.store.deletes_keeper import DeletesKeeper
 from penstock.store.kept_deletes import BY_USER
 from penstock.store.layout import BlockHeader, StreamPaths, boot_id
 from penstock.store.limits import DURABILITIES, Limits
+from penstock.store.loose_summaries import LooseSummaries
 from penstock.store.recovery import Recovered, Recovery, marks_of, recover, subtract
 from penstock.store.report import format_ranges
 from penstock.store.summary import CONTROLS, decode_summary, encode_summary, read_section
@@ -163,7 +164,7 @@ class FileStore(Store):
         self.unlinking: list[str] = []  # files of removed blocks, in the order in which they must go
         self.uncut: list[tuple[str, int]] = []  # files that still hold what was rolled back; size 0: all of it
         self.next_block_id = found.next_block_id
-        self.loose_summaries: set[str] = set()  # written since the last checkpoint, and not synced
+        self.summaries = LooseSummaries(self.disk, self.paths.blocks)
         self.numbering = found.numbering or int.from_bytes(os.urandom(8), "little") | 1
         is_clean = found.is_clean
         cut = self.pending_cut
@@ -175,7 +176,7 @@ class FileStore(Store):
         )
         self._adopt_last(found, is_clean)
         # HEAD will say that all is on disk: no older summary or checkpoint may speak of more than there is.
-        self._sync_summaries()
+        self.summaries.sync()
         if found.checkpoint is None and os.path.exists(self.paths.checkpoint):
             self.disk.unlink(self.paths.checkpoint)
             self.disk.sync_folder(self.paths.root)
@@ -367,7 +368,7 @@ class FileStore(Store):
         self.summary_bytes = getattr(self, "summary_bytes", 0) + len(data)
         path = self.paths.summary(block_id, self.headers[block_id].generation)
         self.disk.write_file(path, data, False)
-        self.loose_summaries.add(path)
+        self.summaries.add(path)
         kernel.release_arrays(index, block_id)
 
     def _load_section(self, block_id: int, which: int) -> bytes:
@@ -751,25 +752,14 @@ class FileStore(Store):
             skips=[(first, last + 1) for first, last in self.skips.ranges() if last >= index.floor],
             lost=[(first, last + 1) for first, last in self.lost.ranges()],
         )
-        self._sync_summaries()
+        self.summaries.sync()
         data = checkpoint.encode()
         self.disk.write_file(self.paths.checkpoint, data)
         self.checkpoint_bytes = len(data)
         self.summary_bytes = 0
 
-    def _sync_summaries(self) -> None:
-        """What a checkpoint lists is opened without a look at the block: its summary is there, whatever happens
-        next."""
-        for path in sorted(self.loose_summaries):
-            if os.path.exists(path):
-                fd = self.disk.open(path, "w")
-                try:
-                    self.disk.sync(fd)
-                finally:
-                    self.disk.close(fd)
-        if self.loose_summaries:
-            self.disk.sync_folder(self.paths.blocks)
-            self.loose_summaries.clear()
+    def prepare_checkpoint(self) -> None:
+        self._try(self.summaries.sync)
 
     def stop(self) -> None:
         """Commit, write the checkpoint, say in HEAD that all is in order. Writes are refused from now on."""
