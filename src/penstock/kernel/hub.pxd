@@ -9,7 +9,6 @@ from penstock.kernel.sublist cimport Answer, Sub, Sublist
 
 cdef class Hub:
     cdef uint8_t* read_buffer              # what sockets are read into: one for all
-    cdef Py_ssize_t read_size
     cdef uint8_t* tail
     cdef uint8_t* plain_tail
     cdef size_t tail_capacity
@@ -50,6 +49,7 @@ cdef class Hub:
 cdef class Link(Client):
     cdef Hub hub
     cdef bint is_reading_held              # what comes goes into `held`
+    cdef bint is_full_read                 # the last read got all that it had room for: there may be more
     cdef public bint wants_ping            # tell `pinged` of the next PING
     cdef public bint wants_pong            # tell `ponged` of the next PONG
 

@@ -38,7 +38,9 @@ cdef extern from "sys/socket.h" nogil:
     int MSG_DONTWAIT, MSG_NOSIGNAL
 
 cdef enum:
-    READ_SIZE = 262144
+    READ_SIZE = 262144                     # messages that stay in the cache until they are appended
+    READ_LARGE = 1048576                   # for those who send large ones: few of them are a read of their own otherwise
+    LARGE = 32768                          # what a large one is
     SMALL_READ = 8192                      # messages of a read up to this are copied, and taken with others' at the turn's end
     SEND_SIZE = 131072                     # as much is sent at once: it stays in the cache, and its reader has work
     SLICE_CLIENTS = 24                     # so many are answered in one turn
@@ -88,10 +90,9 @@ cdef class Hub:
     """One server's exchange. Everything happens on the thread of its loop."""
 
     def __cinit__(self):
-        self.read_buffer = <uint8_t*>malloc(READ_SIZE)
+        self.read_buffer = <uint8_t*>malloc(READ_LARGE)
         if self.read_buffer == NULL:
             raise MemoryError
-        self.read_size = READ_SIZE
         self.dirty = []
         self.touched = []
         self.calls = []
@@ -714,7 +715,7 @@ cdef class Link(Client):
             if self.held_size:
                 memcpy(hub.read_buffer, self.held, self.held_size)
             at[0] = hub.read_buffer + self.held_size
-            return READ_SIZE - self.held_size
+            return (READ_LARGE if self.held_size and self.held_wanted >= LARGE else READ_SIZE) - self.held_size
         if max(self.held_wanted, self.held_size + 65536) > self.held_capacity:
             grown = realloc(self.held, max(self.held_wanted, self.held_size + 65536))
             if grown == NULL:
@@ -745,6 +746,7 @@ cdef class Link(Client):
         cdef uint8_t* at
         cdef size_t room = self.place(&at)
         cdef ssize_t size = c_recv(fd, at, room, MSG_DONTWAIT)
+        self.is_full_read = size == <ssize_t>room
         if size > 0:
             self.taken(size)
         return size

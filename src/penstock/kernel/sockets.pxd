@@ -1,5 +1,5 @@
 # The sockets of one loop, and one of them: a transport that reads for a Link without asking Python.
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from penstock.kernel.hub cimport Link
 

@@ -34,6 +34,8 @@ cdef extern from "sys/socket.h" nogil:
 
 cdef enum:
     EVENTS_MAX = 128                       # of one look: the others come with the next
+    LOOK_SIZE = 1048576                    # after so much of one client the others come, …
+    LOOK_MSGS = 500                        # … or after so many messages: a turn costs as much as a hundred of them
     READ_SIZE = 65536                      # for those who are handed what was read
     FULL = 65536                           # so much waiting, and the protocol is told to pause; a quarter, and it goes on
 
@@ -181,10 +183,16 @@ cdef class Socket:
         return 0
 
     cdef int read(self) except -1:
-        cdef ssize_t size
+        cdef ssize_t size, total
+        cdef uint64_t stop
         cdef bytes data = None
         if self.link is not None:
-            size = self.link.receive(self.fd)
+            stop = self.link.in_msgs + LOOK_MSGS
+            total = size = self.link.receive(self.fd)
+            while (size > 0 and self.interest & EPOLLIN and self.link is not None and self.link.is_full_read
+                   and total < LOOK_SIZE and self.link.in_msgs < stop):
+                size = self.link.receive(self.fd)
+                total += size
         else:
             data = PyBytes_FromStringAndSize(NULL, READ_SIZE)
             size = c_recv(self.fd, PyBytes_AS_STRING(data), READ_SIZE, MSG_DONTWAIT)
