@@ -122,18 +122,25 @@ def test_ten_thousand_hearers_of_thousands_of_subjects_are_not_kept_in_the_cache
     assert sublist.cached_count() == 1
 
 
-def test_thousands_of_queue_groups_on_one_subject_are_found_at_once() -> None:
-    """Each group's name was compared with each other's: 20,000 of them held the server up for seconds per message."""
+def seconds_to_find(count: int) -> float:
+    """Processor time of one search among so many queue groups, the least of three."""
     sublist = Sublist()
-    for n in range(10_000):
+    for n in range(count):
         sublist.add_service(n, b"orders.new", b"group-%d" % n)
         sublist.add_service(-n, b"orders.*", b"group-%d" % n)
-    began = time.perf_counter()
-    plain, groups = sublist.hearers(b"orders.new", cached=False)
-    took = time.perf_counter() - began
-    assert plain == []
-    assert sorted(map(sorted, groups)) == [[-n, n] for n in range(9999, -1, -1)]
-    assert took < 0.25
+    spent = []
+    for _ in range(3):
+        began = time.thread_time()
+        plain, groups = sublist.hearers(b"orders.new", cached=False)
+        spent.append(time.thread_time() - began)
+        assert plain == []
+        assert sorted(map(sorted, groups)) == [[-n, n] for n in range(count - 1, -1, -1)]
+    return min(spent)
+
+
+def test_ten_times_the_queue_groups_take_some_ten_times_as_long() -> None:
+    """Each group's name was compared with each other's: 20,000 of them held the server up for seconds per message."""
+    assert seconds_to_find(10_000) < 40 * seconds_to_find(1_000)
 
 
 def test_a_subject_of_two_thousand_tokens_is_subscribed_to_and_matched() -> None:
