@@ -114,6 +114,24 @@ def test_what_piles_up_behind_a_slow_sync_is_committed_in_pieces(room: Path) -> 
     writer.stop()
 
 
+def test_the_directory_is_synced_once_for_each_new_block(room: Path) -> None:
+    disk = CrashDisk(room)
+    disk.sync_delay_us = 2_000
+    writer = Writer(room / "s", disk)
+    before = disk.position
+    for n in range(BATCHES):
+        writer.publish(n)
+        writer.look()
+    writer.finish()
+    ops = disk.ops[before:]
+    made = [op for op in ops if op.kind == "create_file" and op.path.endswith(".blk")]
+    syncs = [op for op in ops if op.kind == "sync_dir"]
+    assert len(made) > 10
+    assert len(syncs) <= len(made)
+    assert syncs[-1].start > made[-1].index
+    writer.stop()
+
+
 def check(image: CrashImage) -> None:
     answered = image.mark or 0
     with booted(image.is_power_cut):

@@ -24,7 +24,7 @@ cdef struct BlockFile:
     uint64_t id
     int fd                                 # -1: not open (or not created yet)
     bint is_created                        # the file exists
-    bint is_linked                         # its directory entry is synced
+    uint64_t entry                         # the how manieth that this log made; 0: it was there, and its directory is synced
     bint is_listed                         # on the log's list of files that have bytes to commit
     char* path
     uint8_t* image                         # the file's bytes [0, size) as they will be; NULL once dropped
@@ -59,6 +59,8 @@ cdef class Log:
     cdef pthread_mutex_t* io               # one commit at a time
     cdef pthread_mutex_t* writing          # one writer at a time; taken after `io`
     cdef pthread_mutex_t* linking          # one sync of the directory at a time; taken after `writing`
+    cdef uint64_t created                  # files so far
+    cdef uint64_t linked                   # the directory was synced after so many of them
     cdef int link_error                    # -errno of one that failed, until a commit tells it
     cdef pthread_cond_t* moved             # something was committed, or failed
     cdef BlockFile* first                  # oldest file with bytes to commit
@@ -128,7 +130,8 @@ cdef class Log:
     cdef void unlist(self, BlockFile* file) noexcept nogil
     cdef void forget_ready(self) noexcept nogil
     cdef void forget_files(self) noexcept nogil
-    cdef int link(self) noexcept nogil
+    cdef int sync_entries(self, uint64_t entry) noexcept nogil
+    cdef int link(self, uint64_t entry) noexcept nogil
     cdef void skip_over(self) noexcept nogil
     cdef void drop_image(self, BlockFile* file) noexcept nogil
     cdef int open_for_read(self, BlockFile* file) noexcept nogil

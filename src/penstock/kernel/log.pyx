@@ -164,7 +164,11 @@ cdef int _write_file(Log log, BlockFile* file, uint64_t stop, bint is_early) noe
         if answer < 0:
             return <int>answer if is_early else log.fail(<int>answer, "create", file.path)
         file.fd = <int>answer
+        pthread_mutex_lock(log.lock)
+        log.created += 1                   # now that it is there: a sync of the directory that begins after this covers it
+        file.entry = log.created
         file.is_created = True
+        pthread_mutex_unlock(log.lock)
         if log.is_filling and file.capacity > SLACK and log.disk.reserve(file.fd, file.capacity - SLACK) == 0:
             # One extent instead of one per commit. Where it cannot be had, the writes find their space as ever.
             file.reserved = file.capacity - SLACK
@@ -436,38 +440,40 @@ cdef class Log:
     cdef int sync_files(self, BlockFile* last) noexcept nogil:
         """Sync what the files up to `last` were found to have when the commit began, and the directory of new ones."""
         cdef BlockFile* file = _first_held(self) if last != NULL else NULL
-        cdef bint is_new_entry = False
+        cdef uint64_t entry = 0
         cdef int answer
         while file != NULL:
-            if not file.is_linked:
-                is_new_entry = True
+            entry = max(entry, file.entry)
             answer = _sync_file(self, file)
             if answer < 0:
                 _next_held(self, file, file)
                 return answer
             file = _next_held(self, file, last)
         self.needs_rewrite = False
-        if is_new_entry:
-            answer = self.link()
-            if answer < 0:
-                self.link_error = 0        # told now; who tries again syncs it again
-                return self.fail(answer, "sync", self.folder_path)
-            pthread_mutex_lock(self.lock)
-            file = self.first
-            while file != NULL:
-                file.is_linked = True
-                if file == last:
-                    break
-                file = file.next
-            pthread_mutex_unlock(self.lock)
+        return self.sync_entries(entry)
+
+    cdef int sync_entries(self, uint64_t entry) noexcept nogil:
+        """Have the directory hold the files up to the one that was made as the `entry`-th; 0 or -errno."""
+        cdef int answer = self.link(entry)
+        if answer < 0:
+            self.link_error = 0            # told now; who tries again syncs it again
+            return self.fail(answer, "sync", self.folder_path)
         return 0
 
-    cdef int link(self) noexcept nogil:
-        """Sync the directory: 0 or -errno. A failure is told once by the system: no commit passes it before it is told on."""
-        cdef int answer
+    cdef int link(self, uint64_t entry) noexcept nogil:
+        """The same. A failure is told once by the system: no commit passes it before it is told on."""
+        cdef uint64_t created
+        cdef int answer = 0
+        if entry <= self.linked:
+            return 0
         pthread_mutex_lock(self.linking)
-        if self.link_error == 0:
+        if self.link_error == 0 and entry > self.linked:     # else another has done it meanwhile
+            pthread_mutex_lock(self.lock)
+            created = self.created
+            pthread_mutex_unlock(self.lock)
             self.link_error = self.disk.sync_dir(self.folder_path)
+            if self.link_error == 0:
+                self.linked = created
         answer = self.link_error
         pthread_mutex_unlock(self.linking)
         return answer
@@ -479,16 +485,15 @@ cdef class Log:
 
     cdef void write_early(self) noexcept nogil:
         """Write, beside a sync, what the next one will cover; once, so that the next one gets its turn."""
-        cdef bint is_new_entry = False
+        cdef uint64_t entry = 0
         pthread_mutex_lock(self.writing)
-        if self.is_syncing and not self.fail_errno and not self.needs_rewrite and self.write_files(True) == 0:
-            # Nobody takes the file away while we write.
-            is_new_entry = self.ready_last != NULL and not self.ready_last.is_linked
+        if (self.is_syncing and not self.fail_errno and not self.needs_rewrite and self.write_files(True) == 0
+                and self.ready_last != NULL):
+            entry = self.ready_last.entry  # nobody takes the file away while we write
         pthread_mutex_unlock(self.writing)
-        if is_new_entry:
-            # A new block: its entry is synced here, together with what the commit syncs; the next one's own sync of the
-            # directory finds little to do then. It takes its time: nobody who wants to write waits for it.
-            self.link()
+        # Of a new block the entry is synced here, together with what the commit syncs. That takes its time: nobody who wants
+        # to write waits for it.
+        self.link(entry)
 
     cdef bint is_ahead(self) noexcept nogil:
         """Much is written already: it is synced while the rest is written, not after. The caller has the lock."""
@@ -631,7 +636,8 @@ cdef class Log:
         cdef uint64_t stops[64]
         cdef int count = 0, n
         cdef int answer = 0, failed = 0
-        cdef bint is_new_entry = False, is_all = True, is_wanted
+        cdef bint is_all = True, is_wanted
+        cdef uint64_t entry = 0
         cdef uint64_t target, target_seq
         cdef uint64_t one = 1
         if self.needs_rewrite or self.fail_errno:
@@ -642,37 +648,32 @@ cdef class Log:
         target_seq = self.written_seq
         file = self.first
         while file != NULL:
-            if file.is_created and (file.synced < file.written or not file.is_linked):
+            if file.is_created and (file.synced < file.written or file.entry > self.linked):
                 if count == 64:
                     is_all = False
                     break
                 files[count] = file
                 stops[count] = file.written
+                entry = max(entry, file.entry)
                 file.users += 1
                 count += 1
             file = file.next
         pthread_mutex_unlock(self.lock)
         pthread_mutex_unlock(self.io)
         for n in range(count):
-            if not files[n].is_linked:
-                is_new_entry = True
             if failed == 0:
                 answer = self.disk.sync_file(files[n].fd)
                 if answer < 0:
                     failed = answer
                     self.fail(answer, "sync", files[n].path)
-        if failed == 0 and is_new_entry:
-            failed = self.disk.sync_dir(self.folder_path)
-            if failed < 0:
-                self.fail(failed, "sync", self.folder_path)
+        if failed == 0:
+            failed = self.sync_entries(entry)
         pthread_mutex_lock(self.lock)
         is_wanted = self.sync_wanted > self.synced
         for n in range(count):
             files[n].users -= 1
-            if failed == 0:
-                files[n].is_linked = True
-                if files[n].synced < stops[n]:
-                    files[n].synced = stops[n]
+            if failed == 0 and files[n].synced < stops[n]:
+                files[n].synced = stops[n]
         if failed:
             self.needs_rewrite = True
         elif is_all:

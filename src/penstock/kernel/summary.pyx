@@ -40,7 +40,6 @@ def place_block(Core core, block_id, path, first_seq, base_seq, base_time, salt,
     cdef Block* block = core.index.add_block(block_id, first_seq)
     cdef BlockFile* file = core.log.new_file(block_id, path, 0)
     file.is_created = True
-    file.is_linked = True
     file.size = file.submitted = file.written = file.synced = file.committed = size
     block.file = file
     block.last_seq = first_seq - 1
@@ -735,7 +734,6 @@ def continue_block(Core core, const unsigned char[::1] data not None, uint64_t c
     file = core.log.new_file(block.id, old.path, max(capacity, <uint64_t>data.shape[0]))
     memcpy(file.image, &data[0], data.shape[0])
     file.is_created = True
-    file.is_linked = True
     file.size = file.submitted = file.written = file.synced = file.committed = data.shape[0]
     free_block_file(old)
     block.file = file
