@@ -67,6 +67,13 @@ class Subscriptions(RuleBasedStateMachine):
         if self.asked:
             self.ask(data.draw(st.sampled_from(self.asked)))
 
+    @rule(prefix=SUBJECTS, lasts=st.lists(SUBJECTS, min_size=3, max_size=6))
+    def ask_in_a_row(self, prefix: bytes, lasts: list[bytes]) -> None:
+        """The way to the last token is remembered: what comes next may have another, more of them, or none."""
+        for last in lasts:
+            for subject in (prefix + b"." + last, prefix + b".x", prefix + b".", prefix):
+                assert normal(self.sublist.hearers(subject, cached=False)) == normal(self.model.hearers(subject))
+
     @invariant()
     def lists_and_counts_what_is_there(self) -> None:
         assert self.sublist.count == self.model.count == self.sublist.inserts - self.sublist.removes

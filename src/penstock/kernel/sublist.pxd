@@ -9,6 +9,9 @@ cdef enum:
     KIND_PULL = 4                          # … pull requests …
     KIND_FLOW = 5                          # … and answers to flow control
 
+cdef enum:
+    NEAR_MAX = 128
+
 cdef struct Group:                         # a queue group at one node
     uint8_t* name
     uint32_t name_size
@@ -77,6 +80,10 @@ cdef class Sublist:
     cdef uint32_t found_capacity
     cdef uint32_t* places                  # found groups by name, of an answer with many: open addressing, 0: empty
     cdef uint32_t place_capacity
+    cdef Node* near                        # where the last token of subjects that begin with `near_prefix` is looked up, …
+    cdef uint8_t near_prefix[NEAR_MAX]
+    cdef uint32_t near_size                # … 0: nothing is remembered, …
+    cdef uint64_t near_generation          # … as of this generation
     cdef bint is_cached
     cdef readonly uint64_t generation
     cdef readonly uint64_t count           # subscriptions
@@ -101,5 +108,7 @@ cdef class Sublist:
     cdef int walk(self, Node* node, const uint8_t* subject, uint32_t size, uint32_t at, Answer* answer) except -1
     cdef int take(self, Node* node, Answer* answer) except -1
     cdef Node* child(self, Node* node, const uint8_t* token, uint32_t size) except NULL
+    cdef bint is_near(self, const uint8_t* subject, uint32_t size) noexcept
+    cdef void go_near(self, const uint8_t* subject, uint32_t size) noexcept
     cdef int merge_groups(self, Answer* answer) except -1
     cdef void prune(self, Node* node) noexcept

@@ -47,12 +47,12 @@ cdef inline uint32_t _token_end(const uint8_t* subject, uint32_t size, uint32_t 
 cdef inline bint _has_empty_token(const uint8_t* subject, uint32_t size) noexcept nogil:
     """Such a subject is heard by nobody."""
     cdef uint32_t n
+    cdef uint8_t found = 0
     if size == 0 or subject[0] == c"." or subject[size - 1] == c".":
         return True
-    for n in range(1, size):
-        if subject[n] == c"." and subject[n - 1] == c".":
-            return True
-    return False
+    for n in range(1, size):               # to the end: so the compiler compares many at once
+        found |= (subject[n] == c".") & (subject[n - 1] == c".")
+    return found
 
 
 cdef Node* _new_node(Node* parent, const uint8_t* token, uint32_t size, uint32_t hash) except NULL:
@@ -451,8 +451,15 @@ cdef class Sublist:
         answer.plain_count = 0
         answer.group_count = 0
         self.found_count = 0
-        if not _has_empty_token(subject, size):
+        if self.is_near(subject, size):
+            self.walk(self.near, subject, size, self.near_size, answer)
+        elif not _has_empty_token(subject, size):
             self.walk(self.root, subject, size, 0, answer)
+            if self.near_generation == self.generation:      # nobody comes or goes just now
+                self.go_near(subject, size)
+            else:
+                self.near_generation = self.generation
+                self.near_size = 0
         if self.found_count:
             self.merge_groups(answer)
         if slot != NULL:
@@ -465,6 +472,32 @@ cdef class Sublist:
                 return &self.scratch
             slot.generation = self.generation
         return answer
+
+    # Answers go to subjects that differ in their last token, thousands in a row: each would be led from the root to one node.
+
+    cdef bint is_near(self, const uint8_t* subject, uint32_t size) noexcept:
+        """Whether `subject` is the remembered one but for its last token."""
+        return (self.near_size and self.near_generation == self.generation and size > self.near_size
+                and memcmp(subject, self.near_prefix, self.near_size) == 0
+                and memchr(subject + self.near_size, c".", size - self.near_size) == NULL)
+
+    cdef void go_near(self, const uint8_t* subject, uint32_t size) noexcept:
+        """Remember the way to the last token, if there is but one."""
+        cdef Node* node = self.root
+        cdef uint32_t at = 0, end = _token_end(subject, size, 0)
+        self.near_size = 0
+        while end < size:
+            if node.tail != NULL or node.star != NULL or node.child_count == 0:
+                return
+            node = _find(node, subject + at, end - at, _hash(subject + at, end - at))
+            if node == NULL:
+                return
+            at = end + 1
+            end = _token_end(subject, size, at)
+        if at <= NEAR_MAX:
+            memcpy(self.near_prefix, subject, at)
+            self.near_size = at
+            self.near = node
 
     cdef int merge_groups(self, Answer* answer) except -1:
         """The found groups behind the plain ones: a queue group is one group, whichever of its members' subjects match."""
