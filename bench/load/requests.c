@@ -41,13 +41,29 @@ static size_t make_frame(char *out, int conn, long n) {
     return (size_t)sprintf(out, "PUB $JS.API.DIRECT.GET.%s %s %d\r\n%s\r\n", asked.stream, reply, size, body);
 }
 
+/* Whether an ack is one as the first was: the same up to its sequence, then nothing but that. Most are, and a search in each
+ * would cost as much as all else that is done with it. */
+static int is_ack(const char *payload, size_t size) {
+    static char begin[SUBJECT_MAX + 40];
+    static size_t begin_size;
+    if (begin_size && size > begin_size + 1 && payload[size - 1] == '}' && !memcmp(payload, begin, begin_size)) {
+        size_t n = begin_size;
+        while (n < size - 1 && payload[n] >= '0' && payload[n] <= '9') n++;
+        if (n == size - 1) return 1;
+    }
+    const char *seq = memmem(payload, size, "\"seq\":", 6);
+    if (!seq || memmem(payload, size, "\"error\"", 7)) return 0;
+    size_t up_to = (size_t)(seq + 6 - payload);
+    if (!begin_size && up_to <= sizeof begin) memcpy(begin, payload, begin_size = up_to);
+    return 1;
+}
+
 /* Take in one reply: headers of `header_size` and the payload. 1 when its request is answered. */
 static int take_reply(const char *bytes, size_t header_size, size_t size) {
     const char *payload = bytes + header_size;
     size_t payload_size = size - header_size;
     if (kind == PUBLISH) {
-        if (header_size || !memmem(payload, payload_size, "\"seq\":", 6) || memmem(payload, payload_size, "\"error\"", 7))
-            note_error(bytes, size);
+        if (header_size || !is_ack(payload, payload_size)) note_error(bytes, size);
         else messages++;
         return 1;
     }
