@@ -227,6 +227,11 @@ class ConsumerDesk:
         self.consumers.sync(consumer_log.position)
         self.turn.wait_for(self.intake)
 
+    @property
+    def is_quiet(self) -> bool:
+        """There are no consumers, and nobody waits for an answer."""
+        return not self.deliveries and not self._answers
+
     def settle(self) -> bool:
         """Tell those whose acks are durable: whether nobody waits any more."""
         while self._answers and self.consumers.is_durable(self._answers[0][0]):

@@ -59,6 +59,7 @@ class Intake:
         self._waiters = Waiters(turn.loop, stream.store)
         self._consumers_waiting: list[asyncio.Future[None]] = []  # for the log of consumers
         self._submitted = self._submitted_before = 0  # positions of the log up to which the last commits went
+        self._settled = -1  # how far the last commit was when everybody was told
         self._commit_began = 0.0  # 0: none is under way
         self._commit_s = self._tidy_s = 0.0  # how long the last ones took
         self._gather_until = 0.0
@@ -276,10 +277,14 @@ class Intake:
             self.account.hub.settle(self.ingest, self.account.sublist)
             self._let_in()
             return False
-        if core.log.failure() is not None and not self._roll_back():
+        has_failed = core.log.failure() is not None
+        if has_failed and not self._roll_back():
             return True
         # Looked at once, before anything is delivered: a commit that ends while we are at it has us called again.
         committed = store.committed_position
+        if committed == self._settled and committed < core.position and not has_failed and self._waits_for_commit:
+            return True
+        self._settled = committed
         if self._commit_began and committed >= self._submitted:
             self._commit_s = self._loop.time() - self._commit_began
             self._commit_began = 0.0
@@ -297,6 +302,12 @@ class Intake:
         self._let_in()
         has_waiters = bool(self._waiters or self._consumers_waiting or self._crowd)
         return is_waiting or has_waiters or committed < core.position
+
+    @property
+    def _waits_for_commit(self) -> bool:
+        """Nothing is to be done, or told to anybody, before the commit under way has ended."""
+        others = self._waiters or self._consumers_waiting or self._crowd or self.stream.config.republish is not None
+        return not others and self.desk.is_quiet and not self.ingest.is_due
 
     def _roll_back(self) -> bool:
         """After a failed commit: forget what was not kept, so that those who wait for it can be told."""

@@ -280,6 +280,11 @@ cdef class Ingest:
         """Somebody waits for an answer."""
         return self.first != NULL
 
+    @property
+    def is_due(self):
+        """Somebody's answer could be sent now."""
+        return self.first != NULL and self.first.position <= self.core.log.committed()
+
     cdef void drop_first(self) noexcept:
         """The oldest answers are sent."""
         cdef Chunk* chunk = self.first
