@@ -1,16 +1,24 @@
-"""Summaries are synced before a checkpoint lists them."""
+"""Summaries are written by commit threads, and synced before a checkpoint lists them."""
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from penstock.kernel.batch import Batch
 from penstock.kernel.disk import Disk
+from penstock.kernel.log import Committer
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
 from penstock.store.loose_summaries import LooseSummaries
+from penstock.store.summary import OFFSETS
+from penstock.testing import CrashDisk
+
+LIMITS = Limits(block_size=4096)
 
 
 class Watched(Disk):
@@ -40,11 +48,14 @@ def disk() -> Watched:
 
 @pytest.fixture
 def loose(tmp_path: Path, disk: Watched) -> LooseSummaries:
-    found = LooseSummaries(disk, str(tmp_path))
+    found = LooseSummaries(disk, str(tmp_path), Committer(), fail)
     for name in ("2.sum", "1.sum"):
-        (tmp_path / name).write_bytes(b"x")
-        found.add(str(tmp_path / name))
+        found.write(str(tmp_path / name), b"x")
     return found
+
+
+def fail(path: str, error: OSError) -> None:
+    raise AssertionError(path) from error
 
 
 def test_each_is_synced_once(loose: LooseSummaries, disk: Watched) -> None:
@@ -54,7 +65,7 @@ def test_each_is_synced_once(loose: LooseSummaries, disk: Watched) -> None:
 
 
 def test_one_that_is_written_again_meanwhile_stays_loose(tmp_path: Path, loose: LooseSummaries, disk: Watched) -> None:
-    disk.on_sync = lambda: loose.add(str(tmp_path / "1.sum"))
+    disk.on_sync = lambda: loose.write(str(tmp_path / "1.sum"), b"y")
     loose.sync()
     assert len(loose) == 1
     loose.sync()
@@ -103,4 +114,124 @@ def test_a_store_tells_of_one_that_cannot_be_synced_and_opens_without_it(tmp_pat
     store.stop()
     again = FileStore(tmp_path / "s", bytes(16), limits=limits, durability="disk")
     assert [message.seq for message in again.read()] == list(range(1, 16))
+    again.stop()
+
+
+# Commit threads write them.
+
+
+class Busy:
+    """A store whose one commit thread is in a sync that takes long."""
+
+    def __init__(self, root: Path) -> None:
+        self.disk = CrashDisk(root)
+        self.root = root / "s"
+        self.committer = Committer()
+        self.store = FileStore(
+            self.root, bytes(16), limits=LIMITS, durability="disk", disk=self.disk, committer=self.committer
+        )
+        self.disk.sync_delay_us = 1_000_000
+        self.append()
+        self.store.submit()  # starts the thread
+        while not self.disk.calls["pwrite"]:
+            pass  # it has come to the write: what is appended now is not its business
+
+    def append(self) -> None:
+        self.store.append(Batch.of([("a", bytes(400))] * 100))  # ten blocks
+
+    def fill(self) -> list[str]:
+        """Seal more blocks: the names of the summaries that are not there yet."""
+        before = self.store.next_block_id
+        self.append()
+        names = [f"{block_id:06}.sum" for block_id in range(before, self.store.next_block_id - 1)]
+        missing = [name for name in names if not (self.root / "blocks" / name).exists()]
+        assert len(missing) > 3, "the thread was not busy"
+        self.disk.sync_delay_us = 0  # the next ones need not be slow
+        return missing
+
+    def stop(self) -> None:
+        self.disk.sync_delay_us = 0
+        self.store.stop()
+        self.committer.stop()
+
+
+@pytest.fixture
+def busy(tmp_path: Path) -> Iterator[Busy]:
+    found = Busy(tmp_path)
+    yield found
+    found.stop()
+
+
+def test_who_needs_rows_waits_for_their_summary(busy: Busy) -> None:
+    for name in busy.fill():
+        assert len(busy.store._load_section(int(name.split(".")[0]), OFFSETS)) % 4 == 0
+        assert (busy.root / "blocks" / name).exists()
+    assert not busy.store.report.findings, "the block was read instead"
+
+
+def test_a_block_that_goes_leaves_no_summary(busy: Busy) -> None:
+    missing = busy.fill()
+    busy.store.purge()
+    busy.store.sync()
+    busy.store.after_commit()
+    busy.stop()
+    there = os.listdir(busy.root / "blocks")
+    assert not set(missing) & set(there)
+    assert {name.split(".")[0] for name in there if name.endswith(".sum")} <= {
+        name.split(".")[0] for name in there if name.endswith(".blk")
+    }
+
+
+def test_a_stream_is_deleted_with_those_under_way(busy: Busy) -> None:
+    busy.fill()
+    busy.store.delete()
+    assert not (busy.root / "blocks").exists()
+
+
+def test_all_are_there_once_it_is_stopped(busy: Busy) -> None:
+    missing = busy.fill()
+    busy.stop()
+    assert set(missing) <= set(os.listdir(busy.root / "blocks"))
+    assert not [name for name in os.listdir(busy.root / "blocks") if name.endswith(".tmp")]
+
+
+@pytest.mark.parametrize("has_threads", [False, True])
+def test_one_that_cannot_be_written_is_told_once(tmp_path: Path, disk: Watched, has_threads: bool) -> None:
+    committer = Committer()
+    store = FileStore(tmp_path / "s", bytes(16), durability="os" if has_threads else "disk", committer=committer)
+    told: list[tuple[str, int | None]] = []
+    loose = LooseSummaries(disk, str(tmp_path), committer, lambda path, error: told.append((path, error.errno)))
+    path = str(tmp_path / "missing" / "1.sum")
+    loose.write(path, b"x")
+    loose.finish()
+    loose.sync()
+    assert told == [(path, errno.ENOENT)] and len(loose) == 0
+    store.stop()
+    committer.stop()
+
+
+def test_the_last_of_one_path_stays(tmp_path: Path, disk: Watched) -> None:
+    committer = Committer()
+    store = FileStore(tmp_path / "s", bytes(16), durability="os", committer=committer)
+    loose = LooseSummaries(disk, str(tmp_path), committer, fail)
+    for n in range(200):
+        loose.write(str(tmp_path / "1.sum"), b"%d" % n)
+        loose.write(str(tmp_path / "2.sum"), b"%d" % n)
+    loose.finish()
+    assert (tmp_path / "1.sum").read_bytes() == (tmp_path / "2.sum").read_bytes() == b"199"
+    store.stop()
+    committer.stop()
+
+
+def test_a_store_goes_on_without_one_that_could_not_be_written(tmp_path: Path) -> None:
+    disk = CrashDisk(tmp_path)
+    store = FileStore(tmp_path / "s", bytes(16), limits=LIMITS, durability="disk", disk=disk)
+    disk.fail_at(1, errno.ENOSPC, kinds="rename_file")
+    store.append(Batch.of([("a", bytes(400))] * 100))
+    store.commit()
+    assert [(finding.kind, Path(finding.path).name) for finding in store.report.findings] == [("rebuilt", "000001.sum")]
+    assert [message.seq for message in store.read()] == list(range(1, 101))
+    store.stop()
+    again = FileStore(tmp_path / "s", bytes(16), limits=LIMITS, durability="disk")
+    assert [message.seq for message in again.read()] == list(range(1, 101))
     again.stop()

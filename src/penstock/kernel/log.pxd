@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from penstock.kernel.disk cimport Disk
+from penstock.kernel.late_file cimport LateFile
 
 cdef extern from "pthread.h" nogil:
     ctypedef struct pthread_t:
@@ -139,7 +140,7 @@ cdef class Log:
 cdef class Committer:
     cdef pthread_mutex_t* lock
     cdef pthread_cond_t* wake
-    cdef pthread_cond_t* rested            # a thread is done with a log: only `remove` waits for that
+    cdef pthread_cond_t* rested            # a thread is done with a log or a late file: those who need to wait for that
     cdef pthread_t* threads
     cdef int thread_count
     cdef int idle
@@ -152,6 +153,9 @@ cdef class Committer:
     cdef void** logs                       # every log, for the background syncs
     cdef Py_ssize_t log_count
     cdef list owners                       # keeps the logs alive
+    cdef void** late                       # files that somebody is to write, the oldest first
+    cdef Py_ssize_t late_count
+    cdef set late_files                    # keeps them alive, and those that are being written
     cdef uint8_t* spares[2]                # images to be used again; only the owner's thread touches them
     cdef int spare_count
     cdef uint64_t spare_size
@@ -161,4 +165,5 @@ cdef class Committer:
     cdef void ask_early(self, Log log) noexcept nogil
     cdef void add_early(self, Log log) noexcept nogil
     cdef void wake_one(self) noexcept nogil
+    cdef void write_late(self, LateFile file) noexcept nogil
     cdef void halt(self) noexcept nogil

@@ -11,6 +11,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove, memset, strdup
 
 from penstock.kernel.format cimport HEAD_OPEN, HEAD_SIZE, HEAD_SLOT_SIZE, HEAD_SLOT_STRIDE, HEAD_STOPPED
+from penstock.kernel.late_file cimport LATE_BEGUN, LATE_DONE, LATE_WAITING
 from penstock.kernel.xxh64 cimport xxh64
 
 
@@ -932,6 +933,12 @@ cdef void _serve(Committer owner) noexcept nogil:
                     break
                 if due:
                     next_due = min(next_due, due)
+        if found == NULL and owner.late_count:
+            found = owner.late[0]
+            owner.late_count -= 1
+            memmove(owner.late, owner.late + 1, owner.late_count * sizeof(void*))
+            owner.write_late(<LateFile>found)
+            continue
         if found == NULL:
             if owner.is_stopping:
                 break
@@ -972,6 +979,7 @@ cdef class Committer:
         pthread_cond_init(self.wake, NULL)
         pthread_cond_init(self.rested, NULL)
         self.owners = []
+        self.late_files = set()
 
     def __dealloc__(self):
         cdef int n
@@ -981,6 +989,7 @@ cdef class Committer:
         free(self.queue)
         free(self.early)
         free(self.logs)
+        free(self.late)
         free(self.lock)
         free(self.wake)
         free(self.rested)
@@ -1040,6 +1049,52 @@ cdef class Committer:
             if pthread_create(&self.threads[self.thread_count], NULL, _run, <void*>self) == 0:
                 self.thread_count += 1
 
+    # Files that may come late. What is asked for goes before them.
+
+    def write_later(self, LateFile file not None):
+        """Have a file written by a commit thread; False where there is none: the caller does it."""
+        cdef void* grown
+        if self.thread_count == 0:
+            return False
+        self.late_files.add(file)
+        pthread_mutex_lock(self.lock)
+        grown = realloc(self.late, (self.late_count + 1) * sizeof(void*))
+        if grown != NULL:
+            self.late = <void**>grown
+            self.late[self.late_count] = <void*>file
+            self.late_count += 1
+            if self.idle:
+                pthread_cond_signal(self.wake)   # else one comes to it when it has nothing to commit
+        pthread_mutex_unlock(self.lock)
+        return True                        # without memory for it: whoever waits for it writes it
+
+    def wait_for_file(self, LateFile file not None):
+        """Return when a file is written, or could not be: by this thread, if nobody has begun."""
+        cdef Py_ssize_t n, kept = 0
+        if file.state != LATE_DONE:
+            with nogil:
+                pthread_mutex_lock(self.lock)
+                if file.state == LATE_WAITING:
+                    for n in range(self.late_count):
+                        if self.late[n] != <void*>file:
+                            self.late[kept] = self.late[n]
+                            kept += 1
+                    self.late_count = kept
+                    self.write_late(file)
+                while file.state != LATE_DONE:
+                    pthread_cond_wait(self.rested, self.lock)
+                pthread_mutex_unlock(self.lock)
+        self.late_files.discard(file)
+
+    cdef void write_late(self, LateFile file) noexcept nogil:
+        """Write a file that is off the list. The caller has the lock, and has it again after."""
+        file.state = LATE_BEGUN
+        pthread_mutex_unlock(self.lock)
+        file.write()
+        pthread_mutex_lock(self.lock)
+        file.state = LATE_DONE
+        pthread_cond_broadcast(self.rested)
+
     def add(self, Log log not None):
         cdef Py_ssize_t room = len(self.owners) + 1
         pthread_mutex_lock(self.lock)
@@ -1096,5 +1151,9 @@ cdef class Committer:
             self.halt()
 
     def forget_threads(self):
-        """After a fork: the threads are the parent's."""
+        """After a fork: the threads are the parent's, and what they were to write is."""
+        cdef LateFile file
         self.thread_count = 0
+        self.late_count = 0
+        for file in self.late_files:
+            file.state = LATE_DONE

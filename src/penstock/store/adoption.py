@@ -282,10 +282,7 @@ class Adoption:
             apply_controls([block], store.skips, store.lost, store.index, 0)
             if block.scan.count:
                 kernel.set_last_time(store.core, max(store.core.last_time, store.query.block(block_id)["time_max"]))
-            try:
-                store._write_summary(block_id, block.all_controls, block.marks, [])
-            except OSError as error:
-                store.report.add("rebuilt", path, f"the summary was not written: {error}")  # the next open makes it
+            store._write_summary(block_id, block.all_controls, block.marks, [])
             for mark in block.marks:
                 Store.note_mark(store, *mark)
             marks += block.marks

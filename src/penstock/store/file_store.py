@@ -94,6 +94,7 @@ class FileStore(Store):
         self.durability = durability
         self.own_committer = committer is None
         self.committer = committer or Committer()
+        self.summaries = LooseSummaries(self.disk, self.paths.blocks, self.committer, self._summary_failed)
         self.boot_id = boot_id()
         limits = limits or Limits()
         super().__init__(name or os.path.basename(self.paths.root), clock or SystemClock(), self._new_core(), limits)
@@ -101,6 +102,7 @@ class FileStore(Store):
             self._open(limits)
         except BaseException as error:
             self.core.log.detach()
+            self.summaries.finish()
             if self.own_committer:
                 self.committer.stop()
             if isinstance(error, OSError) and error.filename is None:
@@ -164,7 +166,6 @@ class FileStore(Store):
         self.unlinking: list[str] = []  # files of removed blocks, in the order in which they must go
         self.uncut: list[tuple[str, int]] = []  # files that still hold what was rolled back; size 0: all of it
         self.next_block_id = found.next_block_id
-        self.summaries = LooseSummaries(self.disk, self.paths.blocks)
         self.numbering = found.numbering or int.from_bytes(os.urandom(8), "little") | 1
         is_clean = found.is_clean
         cut = self.pending_cut
@@ -334,11 +335,7 @@ class FileStore(Store):
         """The active block is full: write its summary and give back what memory can be spared."""
         controls = kernel.parts_of(self.core, block_id, spans)
         assert self.marks is not None
-        try:
-            self._write_summary(block_id, controls, self.marks, [])
-        except OSError as error:
-            # It is only a convenience: the next open makes it. The records themselves are committed elsewhere.
-            self.report.add("rebuilt", self.paths.summary(block_id), f"the summary was not written: {error}")
+        self._write_summary(block_id, controls, self.marks, [])
         self._renew_marks()
         forget_block_memory(self.core)
 
@@ -367,14 +364,20 @@ class FileStore(Store):
         self.filters[block_id] = subject_filter
         self.summary_bytes = getattr(self, "summary_bytes", 0) + len(data)
         path = self.paths.summary(block_id, self.headers[block_id].generation)
-        self.disk.write_file(path, data, False)
-        self.summaries.add(path)
+        self.summaries.write(path, data)
         kernel.release_arrays(index, block_id)
+
+    def _summary_failed(self, path: str, error: OSError) -> None:
+        """It is only a convenience: the next open makes it. The records themselves are committed elsewhere."""
+        self.report.add("rebuilt", path, f"the summary was not written: {error}")
+        if os.path.exists(path):
+            self._try(lambda: self.disk.unlink(path))  # an older one does not say what this one would have
 
     def _load_section(self, block_id: int, which: int) -> bytes:
         """An array of a sealed block: from its summary, else from the block itself."""
         header = self.headers[block_id]
         path = self.paths.summary(block_id, header.generation)
+        self.summaries.wait(path)
         try:
             data = read_section(self.disk, path, which, header.salt)
         except FileNotFoundError:
@@ -446,6 +449,7 @@ class FileStore(Store):
     def _mark_summary(self, block_id: int, mark: tuple[int, int, bytes | None, int]) -> None:
         """Its block was sealed in the same batch: its summary gets the mark after all."""
         path = self.paths.summary(block_id, self.headers[block_id].generation)
+        self.summaries.wait(path)
         summary = decode_summary(self.disk.read_file(path), path) if os.path.exists(path) else None
         if summary is not None:  # without one the next open reads the block itself
             marks = marks_of(self.index, summary)
@@ -498,9 +502,7 @@ class FileStore(Store):
         while self.uncut:
             path, size = self.uncut[-1]
             try:
-                summary = path.removesuffix(".blk") + ".sum"
-                if os.path.exists(summary):
-                    self.disk.unlink(summary)
+                self.summaries.remove(path.removesuffix(".blk") + ".sum")
                 if size == 0 and os.path.exists(path):
                     self.disk.unlink(path)
                 elif size:
@@ -629,6 +631,7 @@ class FileStore(Store):
             kernel.drop_ghosts(self.index)
         while self.unlinking:
             # Oldest first, and none before those that it tells of: else their messages would be back at the next open.
+            self.summaries.wait(self.unlinking[0])
             try:
                 if os.path.exists(self.unlinking[0]):
                     self.disk.unlink(self.unlinking[0])
@@ -787,6 +790,7 @@ class FileStore(Store):
 
     def _close(self) -> None:
         self.core.is_closed = True
+        self.summaries.finish()
         self.core.close_files()
         if self.own_committer:
             self.committer.stop()
@@ -839,6 +843,7 @@ class FileStore(Store):
         except OSError as error:
             self._forget_cut(error)
         self.core.log.detach()
+        self.summaries.finish()
         self.core.close_files()
         try:
             self._cut_files()
@@ -948,6 +953,7 @@ class FileStore(Store):
         """The message ids and expiries of a sealed block: from its summary, else from its records."""
         header = self.headers[block_id]
         path = self.paths.summary(block_id, header.generation)
+        self.summaries.wait(path)
         summary = decode_summary(self.disk.read_file(path), path) if os.path.exists(path) else None
         if summary is not None:
             return marks_of(self.index, summary)
