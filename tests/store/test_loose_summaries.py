@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from penstock.kernel.disk import Disk
 from penstock.kernel.log import Committer
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
-from penstock.store.loose_summaries import LooseSummaries
+from penstock.store.loose_summaries import PENDING_MAX, LooseSummaries
 from penstock.store.summary import OFFSETS
 from penstock.testing import CrashDisk
 
@@ -132,8 +133,9 @@ class Busy:
         )
         self.disk.sync_delay_us = 1_000_000
         self.append()
+        before = self.disk.calls["pwrite"]
         self.store.submit()  # starts the thread
-        while not self.disk.calls["pwrite"]:
+        while self.disk.calls["pwrite"] == before:
             pass  # it has come to the write: what is appended now is not its business
 
     def append(self) -> None:
@@ -193,6 +195,30 @@ def test_all_are_there_once_it_is_stopped(busy: Busy) -> None:
     busy.stop()
     assert set(missing) <= set(os.listdir(busy.root / "blocks"))
     assert not [name for name in os.listdir(busy.root / "blocks") if name.endswith(".tmp")]
+
+
+def test_a_mark_of_a_block_that_is_sealed_already_survives_a_kill(busy: Busy, tmp_path: Path) -> None:
+    """The summary is written again with it: the older one would hold, and be believed."""
+    store = FileStore(tmp_path / "a", bytes(16), limits=LIMITS, durability="disk", committer=busy.committer)
+    batch = Batch.of([("a", bytes(400), b"NATS/1.0\r\nNats-TTL: 1h\r\n\r\n")] * 12)  # over the end of a block
+    for at in range(12):
+        batch.mark(at, True, False, True)
+    store.core.append(batch, 0, 12, store.clock.now_ns())
+    for at in range(12):
+        store.note_mark(batch.seq(at), store.core.last_time, None, store.core.last_time + 3600 * 10**9)
+    store.commit()
+    shutil.copytree(tmp_path / "a", tmp_path / "killed", ignore=shutil.ignore_patterns("*.tmp"))
+    again = FileStore(tmp_path / "killed", bytes(16), limits=LIMITS, durability="disk")
+    assert sorted(seq for seq, _ in again.wheel.entries()) == list(range(1, 13))
+    again.stop()
+    busy.disk.sync_delay_us = 0
+    store.stop()
+
+
+def test_not_more_than_a_few_wait(busy: Busy) -> None:
+    busy.append()
+    busy.append()
+    assert len(busy.fill()) <= PENDING_MAX
 
 
 @pytest.mark.parametrize("has_threads", [False, True])

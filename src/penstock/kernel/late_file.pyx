@@ -1,6 +1,9 @@
 """LateFile: a small file that need not be there at once, and is not worth a wait for the file system when it is handed over."""
 import os
 
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
 cdef extern from "fcntl.h" nogil:
     int O_RDWR, O_CREAT, O_TRUNC
 
@@ -9,28 +12,44 @@ cdef class LateFile:
     """The bytes that a file will have. It appears whole, under a temporary name until then, and is not synced."""
 
     def __init__(self, Disk disk not None, path, data):
+        cdef const uint8_t[::1] view = data
         self.disk = disk
         self.path = os.fsencode(path)
         self.temporary = os.fsencode(f"{path}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
         self.path_text = self.path
         self.temporary_text = self.temporary
-        self.data = data
-        self.size = self.data.shape[0]
-        self.start = &self.data[0] if self.size else NULL
+        self.size = len(view)
+        self.data = <uint8_t*>malloc(max(self.size, 1))
+        if self.data == NULL:
+            raise MemoryError
+        if self.size:
+            memcpy(self.data, &view[0], self.size)
+
+    def __dealloc__(self):
+        free(self.data)
 
     cdef void write(self) noexcept nogil:
+        """Once. Any thread; it is whole, or there is an error, after."""
         cdef int64_t answer
         cdef int fd = self.disk.open_file(self.temporary_text, O_RDWR | O_CREAT | O_TRUNC)
         if fd < 0:
-            self.error = -fd
-            return
-        answer = self.disk.pwrite(fd, self.start, self.size, 0)
-        self.disk.close_file(fd)
-        if answer >= 0:
-            answer = self.disk.rename_file(self.temporary_text, self.path_text)
+            answer = fd
+        else:
+            answer = self.disk.pwrite(fd, self.data, self.size, 0)
+            self.disk.close_file(fd)
+            if answer >= 0:
+                answer = self.disk.rename_file(self.temporary_text, self.path_text)
+            if answer < 0:
+                self.disk.unlink_file(self.temporary_text)
         if answer < 0:
             self.error = <int>-answer
-            self.disk.unlink_file(self.temporary_text)
+        free(self.data)
+        self.data = NULL
+
+    def write_now(self):
+        """Write it here, where no committer takes it."""
+        self.write()
+        self.state = LATE_DONE
 
     @property
     def is_done(self):

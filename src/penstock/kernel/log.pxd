@@ -155,7 +155,6 @@ cdef class Committer:
     cdef list owners                       # keeps the logs alive
     cdef void** late                       # files that somebody is to write, the oldest first
     cdef Py_ssize_t late_count
-    cdef set late_files                    # keeps them alive, and those that are being written
     cdef uint8_t* spares[2]                # images to be used again; only the owner's thread touches them
     cdef int spare_count
     cdef uint64_t spare_size

@@ -6,6 +6,7 @@ commit thread, writes and syncs what was submitted meanwhile. No code here that 
 import os
 
 cimport cython
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.errno cimport EACCES, EIO, ENOMEM, EPERM, EROFS
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove, memset, strdup
@@ -595,7 +596,7 @@ cdef class Log:
         those that somebody walks over. The caller has the lock."""
         cdef BlockFile* file = self.first
         while (file != NULL and file != kept and file != self.last and file != self.ready_last
-               and file.synced == file.size and file.users == 0):
+               and file.synced == file.size and file.committed == file.size and file.entry <= self.linked and file.users == 0):
             self.first = file.next
             file.next = NULL
             file.is_listed = False
@@ -979,7 +980,6 @@ cdef class Committer:
         pthread_cond_init(self.wake, NULL)
         pthread_cond_init(self.rested, NULL)
         self.owners = []
-        self.late_files = set()
 
     def __dealloc__(self):
         cdef int n
@@ -1052,11 +1052,12 @@ cdef class Committer:
     # Files that may come late. What is asked for goes before them.
 
     def write_later(self, LateFile file not None):
-        """Have a file written by a commit thread; False where there is none: the caller does it."""
+        """Have a file written by a commit thread; False where there is none. Who hands one over waits for it, some time."""
         cdef void* grown
         if self.thread_count == 0:
             return False
-        self.late_files.add(file)
+        file.is_handed_over = True
+        Py_INCREF(file)
         pthread_mutex_lock(self.lock)
         grown = realloc(self.late, (self.late_count + 1) * sizeof(void*))
         if grown != NULL:
@@ -1071,7 +1072,7 @@ cdef class Committer:
     def wait_for_file(self, LateFile file not None):
         """Return when a file is written, or could not be: by this thread, if nobody has begun."""
         cdef Py_ssize_t n, kept = 0
-        if file.state != LATE_DONE:
+        if file.state != LATE_DONE and self.thread_count:    # without threads it is a parent's, from before a fork
             with nogil:
                 pthread_mutex_lock(self.lock)
                 if file.state == LATE_WAITING:
@@ -1084,7 +1085,9 @@ cdef class Committer:
                 while file.state != LATE_DONE:
                     pthread_cond_wait(self.rested, self.lock)
                 pthread_mutex_unlock(self.lock)
-        self.late_files.discard(file)
+        if file.is_handed_over:
+            file.is_handed_over = False
+            Py_DECREF(file)
 
     cdef void write_late(self, LateFile file) noexcept nogil:
         """Write a file that is off the list. The caller has the lock, and has it again after."""
@@ -1151,9 +1154,6 @@ cdef class Committer:
             self.halt()
 
     def forget_threads(self):
-        """After a fork: the threads are the parent's, and what they were to write is."""
-        cdef LateFile file
+        """After a fork: the threads are the parent's, and so is what they were to write."""
         self.thread_count = 0
         self.late_count = 0
-        for file in self.late_files:
-            file.state = LATE_DONE

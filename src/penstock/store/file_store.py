@@ -455,6 +455,7 @@ class FileStore(Store):
             marks = marks_of(self.index, summary)
             marks.append(*mark)
             self._write_summary(block_id, bytes(summary.section(CONTROLS)), marks, summary.damage)
+            self.summaries.wait(path)  # the older one would be believed, and the mark forgotten
 
     def commit_failed(self, position: int) -> None:
         """A commit did not succeed: roll back, and tell those whose messages were in it."""

@@ -11,6 +11,8 @@ from penstock.kernel.disk import Disk
 from penstock.kernel.late_file import LateFile
 from penstock.kernel.log import Committer
 
+PENDING_MAX = 8  # so many of a stream wait for a thread that has time; then the stream waits for them
+
 
 class LooseSummaries:
     """Summaries on their way to the disk: a commit thread writes each, and a checkpoint has them synced.
@@ -40,10 +42,11 @@ class LooseSummaries:
         with self._lock:
             self._loose[path] = next(self._writes)
             self._late[path] = file
-            done = [other for other in self._late if self._late[other].is_done]
-        if not self._committer.write_later(file):
-            done.append(path)
-        for each in done:  # they are let go of, and their bytes with them
+            if not self._committer.write_later(file):  # before anybody else sees it
+                file.write_now()
+            due = [other for other, late in self._late.items() if late.is_done]
+            due += list(self._late)[: max(0, len(self._late) - PENDING_MAX)]
+        for each in due:
             self.wait(each)
 
     def wait(self, path: str) -> None:
