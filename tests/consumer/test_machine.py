@@ -328,7 +328,8 @@ class ConsumersMachine(RuleBasedStateMachine):
     def kill(self) -> None:
         """What a killed process leaves: the files, as they are now."""
         image = tempfile.mkdtemp()
-        shutil.copytree(self.folder, image, dirs_exist_ok=True)
+        about_to_be_renamed = shutil.ignore_patterns("*.tmp")
+        shutil.copytree(self.folder, image, dirs_exist_ok=True, ignore=about_to_be_renamed)
         self.db.close()
         shutil.rmtree(self.folder)
         self.folder = image

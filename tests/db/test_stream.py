@@ -43,7 +43,7 @@ def msg_id(name: str) -> dict[str, str]:
 def copy_of(root: Path, name: str = "copy") -> Path:
     """What a killed process would leave: the files as they are, no lock held."""
     target = root.parent / name
-    shutil.copytree(root, target)
+    shutil.copytree(root, target, ignore=shutil.ignore_patterns("*.tmp"))  # which a thread may be about to rename
     return target
 
 

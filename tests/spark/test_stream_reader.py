@@ -27,6 +27,7 @@ from penstock.spark.options import ReadOptions
 from penstock.spark.stream_reader import PenstockStreamReader
 from penstock.spark.tail import Tail
 
+UNFINISHED = shutil.ignore_patterns("*.tmp")  # a summary that a thread is about to rename
 SCHEMA = StructType([StructField("stream", StringType()), StructField("seq", LongType())])
 Offset = dict[str, Any]
 
@@ -397,7 +398,7 @@ def test_a_writer_that_was_killed_and_comes_back_is_no_change(store: Database) -
     """The epoch rises; the offset does not change for it, and the query goes on."""
     fill(store, "S", 50)
     copy = f"{store.path}-copy"
-    shutil.copytree(store.path, copy)  # as a kill leaves it: not closed
+    shutil.copytree(store.path, copy, ignore=UNFINISHED)  # as a kill leaves it: not closed
     query = Query(reader_of(copy, stream="S"))
     query.run()
     with penstock.open(copy, durability="os") as again:
@@ -446,7 +447,7 @@ def test_a_store_that_was_moved_goes_on_where_it_was(store: Database) -> None:
     query = Query(reader_of(store.path))
     query.run()
     moved = f"{store.path}-moved"
-    shutil.copytree(store.path, moved)
+    shutil.copytree(store.path, moved, ignore=UNFINISHED)
     with penstock.open(moved, durability="os") as database:
         fill(database, "S", 5)
         again = Query(reader_of(moved), query.offset)
@@ -456,7 +457,7 @@ def test_a_store_that_was_moved_goes_on_where_it_was(store: Database) -> None:
 def test_of_two_copies_of_a_store_one_that_goes_is_not_taken_for_the_other(store: Database) -> None:
     fill(store, "S", 10)
     copy = f"{store.path}-copy"
-    shutil.copytree(store.path, copy)
+    shutil.copytree(store.path, copy, ignore=UNFINISHED)
     query = Query(reader_of(f"{store.path},{copy}", failOnDataLoss="false"))
     assert len(query.trigger() or []) == 20
     shutil.rmtree(os.path.join(copy, "$G", "S"))
