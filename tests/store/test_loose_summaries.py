@@ -59,6 +59,10 @@ def fail(path: str, error: OSError) -> None:
     raise AssertionError(path) from error
 
 
+def refuse() -> None:
+    raise OSError(errno.EIO, "no")
+
+
 def test_each_is_synced_once(loose: LooseSummaries, disk: Watched) -> None:
     loose.sync()
     loose.sync()
@@ -87,11 +91,7 @@ def test_one_of_a_block_that_is_gone(tmp_path: Path, loose: LooseSummaries, disk
 
 def test_one_that_cannot_be_synced_is_removed(tmp_path: Path, loose: LooseSummaries, disk: Watched) -> None:
     """The system tells of a failed sync once: the next would take the file for good."""
-
-    def fail() -> None:
-        raise OSError(5, "no")
-
-    disk.on_sync = fail
+    disk.on_sync = refuse
     with pytest.raises(OSError, match="no"):
         loose.sync()
     assert not (tmp_path / "1.sum").exists()
@@ -100,15 +100,12 @@ def test_one_that_cannot_be_synced_is_removed(tmp_path: Path, loose: LooseSummar
 
 
 def test_a_store_tells_of_one_that_cannot_be_synced_and_opens_without_it(tmp_path: Path, disk: Watched) -> None:
-    def fail() -> None:
-        raise OSError(5, "no")
-
     limits = Limits(block_size=1 << 20)
     store = FileStore(tmp_path / "s", bytes(16), limits=limits, durability="disk", disk=disk)
     for _ in range(15):
         store.append(Batch.of([("a", bytes(200_000))]))
     store.commit()
-    disk.on_sync = fail
+    disk.on_sync = refuse
     store.prepare_checkpoint()
     assert [finding.kind for finding in store.report.findings] == ["clean-up"]
     store.write_checkpoint()

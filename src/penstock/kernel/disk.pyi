@@ -4,6 +4,8 @@ from typing_extensions import Buffer
 
 _Path = str | PathLike[str]
 
+def temporary_name(path: _Path) -> str: ...
+
 class Disk:
     """Every call that the store makes on files."""
 

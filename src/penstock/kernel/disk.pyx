@@ -228,7 +228,7 @@ cdef class Disk:
     def write_file(self, path, data, sync=True):
         """Replace the file at `path`: a temporary file with a name of its own, sync, rename, directory sync."""
         folder = os.path.dirname(path)
-        temporary = f"{path}.{os.getpid()}-{os.urandom(4).hex()}.tmp"
+        temporary = temporary_name(path)
         fd = self.open(temporary, "c")
         try:
             try:
@@ -243,6 +243,11 @@ cdef class Disk:
             raise
         if sync:
             self.sync_folder(folder)
+
+
+def temporary_name(path):
+    """What a file is called until it is whole; nobody else calls one so. Those that a crash leaves go at the next open."""
+    return f"{path}.{os.getpid()}-{os.urandom(4).hex()}.tmp"
 
 
 cdef int64_t _checked(int64_t answer, path) except -1:

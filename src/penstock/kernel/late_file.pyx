@@ -4,6 +4,8 @@ import os
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
+from penstock.kernel.disk import temporary_name
+
 cdef extern from "fcntl.h" nogil:
     int O_RDWR, O_CREAT, O_TRUNC
 
@@ -15,7 +17,7 @@ cdef class LateFile:
         cdef const uint8_t[::1] view = data
         self.disk = disk
         self.path = os.fsencode(path)
-        self.temporary = os.fsencode(f"{path}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+        self.temporary = os.fsencode(temporary_name(path))
         self.path_text = self.path
         self.temporary_text = self.temporary
         self.size = len(view)

@@ -25,7 +25,7 @@ cdef struct BlockFile:
     uint64_t id
     int fd                                 # -1: not open (or not created yet)
     bint is_created                        # the file exists
-    uint64_t entry                         # the how manieth that this log made; 0: it was there, and its directory is synced
+    uint64_t entry                         # its number among those that this log made; 0: it was there, and its directory is synced
     bint is_listed                         # on the log's list of files that have bytes to commit
     char* path
     uint8_t* image                         # the file's bytes [0, size) as they will be; NULL once dropped

@@ -463,7 +463,7 @@ cdef class Log:
         return 0
 
     cdef int link(self, uint64_t entry) noexcept nogil:
-        """The same. A failure is told once by the system: no commit passes it before it is told on."""
+        """The same, without telling: the system tells of a failure once, and no commit passes it before it is told on."""
         cdef uint64_t created
         cdef int answer = 0
         if entry <= self.linked:
