@@ -9,7 +9,7 @@ from attack import Client
 
 import penstock
 
-CLIENTS = 80
+CLIENTS = 200  # more than a turn answers
 
 
 def test_every_one_of_many_clients_is_answered(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernel.hub import Hub, Link
+from penstock.kernel.ingest import Ingest
 from penstock.kernel.sockets import Socket, Sockets
 from penstock.kernel.sublist import Sublist
 
@@ -213,6 +214,72 @@ def test_a_descriptor_of_somebody_else_is_told_of(place: Place) -> None:
         assert place.sockets.look(1_000_000) == 1 and place.sockets.is_told
         os.eventfd_read(fd)
         assert place.sockets.look(1_000) == 0 and not place.sockets.is_told
+    finally:
+        os.close(fd)
+
+
+def test_a_look_from_within_a_look_does_nothing(place: Place) -> None:
+    found: list[int] = []
+    first, second = Told(lambda _: found.append(place.sockets.look())), Told()
+    for each in (first, second):
+        place.pair(each)[1].send(b"x")
+    assert place.sockets.look() == 2
+    assert found == [0]
+    assert (first.data, second.data) == (b"x", b"x")
+
+
+class Chain:
+    """Clients that publish one after the other: each when the look before has read the one before it."""
+
+    def __init__(self, place: Place, *said: bytes) -> None:
+        self.place, self.said = place, list(said)
+        self.ingest = Ingest()
+        place.hub.capture(place.sublist, self.ingest, b"s.>")
+        self.link = Straight(place)
+        self.publisher = place.pair(self.link)[1]
+        self.starter = place.pair(Told(lambda _: self.go_on()))[1]
+        self.go_on()
+
+    def go_on(self) -> None:
+        if self.said:
+            self.publisher.send(self.said.pop(0))
+            self.starter.send(b"x")
+
+    def gather(self, wanted: int, most_ns: int = 10**10) -> int:
+        """How many were read."""
+        self.place.sockets.gather(self.place.hub, wanted, 1_000_000, most_ns)
+        return self.link.in_msgs
+
+
+PUB = b"PUB s.a 1\r\nx\r\n"
+
+
+def test_gathering_ends_with_what_was_wanted(place: Place) -> None:
+    chain = Chain(place, *[PUB] * 8)
+    assert chain.gather(5) == 5
+    assert chain.gather(5) == 5, "they are there"
+    assert chain.gather(7) == 7
+
+
+def test_gathering_ends_when_nothing_more_comes(place: Place) -> None:
+    assert Chain(place, *[PUB] * 3).gather(5) == 3
+
+
+def test_gathering_ends_when_its_time_is_over(place: Place) -> None:
+    assert Chain(place, *[PUB] * 3).gather(3, most_ns=0) == 0
+
+
+def test_gathering_ends_when_somebody_has_something_to_get(place: Place) -> None:
+    assert Chain(place, PUB, PUB + b"PING\r\n", PUB, PUB).gather(4) == 2
+
+
+def test_gathering_ends_when_it_is_told_of_something(place: Place) -> None:
+    fd = os.eventfd(0, os.EFD_NONBLOCK)
+    try:
+        place.sockets.hear(fd)
+        chain = Chain(place, *[PUB] * 8)
+        os.eventfd_write(fd, 1)
+        assert chain.gather(5) == 1 and place.sockets.is_told
     finally:
         os.close(fd)
 

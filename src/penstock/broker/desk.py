@@ -232,6 +232,11 @@ class ConsumerDesk:
         """There are no consumers, and nobody waits for an answer."""
         return not self.deliveries and not self._answers
 
+    @property
+    def has_answers(self) -> bool:
+        """Somebody waits until its ack is durable."""
+        return bool(self._answers)
+
     def settle(self) -> bool:
         """Tell those whose acks are durable: whether nobody waits any more."""
         while self._answers and self.consumers.is_durable(self._answers[0][0]):

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock")
 SUBMIT_BYTES = 1 << 18  # as much is worth its own sync: the disk works while the loop appends more
 HOLD_BYTES = 1 << 16  # less than this waits for the end of the commit before it
-GATHER_S = 0.0005  # so long what comes after a commit may wait for more
 SLOW_DISK_S = 0.03  # a disk that takes longer than this is not waited for in the loop
 RETRY_S = 0.001  # until the next look at a lock that another thread had
 TOO_MANY_REQUESTS = b"NATS/1.0 429 Too Many Requests\r\n\r\n"
@@ -58,12 +57,11 @@ class Intake:
         self._captures: list[int] = []
         self._waiters = Waiters(turn.loop, stream.store)
         self._consumers_waiting: list[asyncio.Future[None]] = []  # for the log of consumers
-        self._submitted = self._submitted_before = 0  # positions of the log up to which the last commits went
+        self._submitted = 0  # position of the log up to which the last commit went
         self._settled = -1  # how far the last commit was when everybody was told
         self._commit_began = 0.0  # 0: none is under way
         self._commit_s = self._tidy_s = 0.0  # how long the last ones took
-        self._gather_until = 0.0
-        self._gathered = 0  # bytes that were there the turn before
+        self.answered = 0  # clients, since the last commit began
         self._tidying: asyncio.Future[None] | None = None
         self._is_retrying = False
         self._crowd: list[Callable[[], None]] = []  # to be called when there is room again
@@ -196,10 +194,6 @@ class Intake:
             for callback in crowd:
                 callback()
 
-    def touched_again(self) -> None:
-        """There are more answers than one turn sends."""
-        self.turn.leave(self)
-
     def has_parked(self) -> None:
         """A batch could not be appended: another thread has the stream."""
         if not self._is_retrying:
@@ -231,7 +225,8 @@ class Intake:
             return
         try:
             if not self._core.is_closed:
-                self._submitted_before, self._submitted = self._submitted, self.stream.store.submit()
+                self._submitted = self.stream.store.submit()
+                self.answered = 0
                 self._commit_began = self._commit_began or self._loop.time()
         finally:
             lock.release()
@@ -249,48 +244,47 @@ class Intake:
         )
 
     @property
-    def has_little(self) -> bool:
-        """No commit is under way, and little has come, less than half of what the last one covered: it waits for more.
+    def can_gather(self) -> bool:
+        """A commit has just ended, and little has come meanwhile: the next may wait for those who are answered now.
 
-        Those whom that commit answers are about to say more; begun at once, the next sync would have all of them wait
-        for the few. Not for long, and only while more comes from one turn to the next.
+        Begun at once, its sync would have all of them wait for the few who are not.
         """
-        came = self._core.position - self._submitted
-        if came >= HOLD_BYTES or came * 2 >= self._submitted - self._submitted_before:
-            return False
-        if self.stream.store.committed_position < self._submitted:
-            return False
-        now = time.perf_counter()
-        if self._commit_began:  # its end was not looked at yet
-            self._gather_until = now + GATHER_S
-            has_grown = came > 0
-        else:
-            has_grown = came > self._gathered
-        self._gathered = came
-        return has_grown and now < self._gather_until
+        return (
+            self._commit_began > 0.0
+            and self._core.position - self._submitted < HOLD_BYTES
+            and self.stream.store.committed_position >= self._submitted
+        )
 
-    def settle(self) -> bool:
-        """Answer what is durable, or lost, by now: whether somebody still waits."""
+    @property
+    def is_waiting(self) -> bool:
+        """Somebody waits for a commit, as of the last `settle`: one that has ended since has us called again."""
+        if self.is_closed or self._core.is_closed:
+            return False
+        has_waiters = self._waiters or self._consumers_waiting or self._crowd or self.desk.has_answers
+        return bool(has_waiters) or self.ingest.is_waiting or self._settled < self._core.position
+
+    def settle(self) -> None:
+        """Answer what is durable, or lost, by now; of many answers the first."""
         core, store = self._core, self.stream.store
         if core.is_closed:  # by the library: what it kept is acknowledged, what came too late refused
             self.ingest.has_failures = bool(store.failures)
-            self.account.hub.settle(self.ingest, self.account.sublist)
+            self.answer()
             self._let_in()
-            return False
+            return
         has_failed = core.log.failure() is not None
         if has_failed and not self._roll_back():
-            return True
+            return
         # Looked at once, before anything is delivered: a commit that ends while we are at it has us called again.
         committed = store.committed_position
         if committed == self._settled and committed < core.position and not has_failed and self._waits_for_commit:
-            return True
+            return
         self._settled = committed
         if self._commit_began and committed >= self._submitted:
             self._commit_s = self._loop.time() - self._commit_began
             self._commit_began = 0.0
         self.ingest.has_failures = bool(store.failures)
-        is_waiting = self.account.hub.settle(self.ingest, self.account.sublist)
-        is_waiting = not self.desk.settle() or is_waiting
+        self.answered += self.account.hub.settle(self.ingest, self.account.sublist)
+        self.desk.settle()
         self.desk.committed()  # a message follows its answer in one piece, where both go to one client
         self.account.hub.flush()  # they have waited for the disk: the housekeeping comes after them
         self._waiters.wake()
@@ -300,8 +294,13 @@ class Intake:
             self._republish()
         self.desk.tell_others()
         self._let_in()
-        has_waiters = bool(self._waiters or self._consumers_waiting or self._crowd)
-        return is_waiting or has_waiters or committed < core.position
+
+    def answer(self) -> None:
+        """Send more of the answers that are due."""
+        if self.is_closed:
+            return
+        self.answered += self.account.hub.settle(self.ingest, self.account.sublist)
+        self.account.hub.flush()
 
     @property
     def _waits_for_commit(self) -> bool:

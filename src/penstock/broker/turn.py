@@ -26,7 +26,9 @@ LINGER_COMMIT_S = 250e-6  # while a commit is under way: nobody else wants the p
 SOON_S = 300e-6  # a turn this soon after the last is one that lingering is for
 IDLE_TURNS_MAX = 4  # so many in a row that came later: there is nothing to wait for
 SPIN_NS = 20_000  # of that time in one go: others have callbacks, too
-GATHER_NS = 15_000  # a client that has its answer says more within this
+QUIET_NS = 15_000  # a client that has its answer says more within this
+GATHER_NS = 200_000  # so long, at most, the next commit waits for those who were answered
+SLICES_MAX = 4  # of answers to one stream's publishers in a turn, with a look at the sockets before each
 SLICE_NS = 1_000_000  # of delivery in one turn of the loop
 SLICE_NS_MIN = 100_000  # for each stream
 
@@ -44,9 +46,8 @@ class Turn:
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._touched: dict[Intake, None] = {}  # once each, however many reads it took something from; in their order
         self._waiting: set[Intake] = set()
-        self._left: dict[Intake, None] = {}  # the next turn serves them, with what it brings
-        self._gathers = False  # that is all it is for: it may wait a little for more to come
-        self._has_more = False  # answers that are left to it
+        self._left: dict[Intake, None] = {}  # they have more answers: the next turn serves them, with what it brings
+        self._gathering: list[Intake] = []  # their next commits wait for those who were answered in this turn
         self._desks: dict[ConsumerDesk, None] = {}  # consumers heard something, or have more to deliver
         self.slice_ns = SLICE_NS  # how long one stream's consumers may deliver now
         self._call_soon = loop.call_soon
@@ -69,17 +70,12 @@ class Turn:
     def _look_and_end(self) -> None:
         """A turn that was asked for; with what has come by now."""
         self.hub.begin_turn_end()
-        self.sockets.look(GATHER_NS if self._gathers else 0)
+        self.sockets.look()
         self.end(self.sockets.is_told)
 
     def touch(self, intake: Intake) -> None:
         """`intake` has appended something."""
         self._touched[intake] = None
-
-    def leave(self, intake: Intake) -> None:
-        """The rest of the answers of `intake` are the next turn's: clients are read before it."""
-        self._left[intake] = None
-        self._has_more = True
 
     def touch_desk(self, desk: ConsumerDesk) -> None:
         """Consumers of a stream have something to do."""
@@ -93,7 +89,6 @@ class Turn:
         """Submit, settle, flush: once for everything that came in this turn; `is_told` of a commit's end."""
         self._idle_turns = 0 if perf_counter() - self._ended < SOON_S else min(self._idle_turns + 1, IDLE_TURNS_MAX)
         self.hub.begin_turn_end()
-        self._gathers = self._has_more = False
         self.hub.take_batches()
         if is_told:
             os.eventfd_read(self.event_fd)
@@ -108,6 +103,8 @@ class Turn:
             self._share(len(touched))
             for intake in touched:
                 self._serve(intake)
+        if self._gathering:
+            self._gather()
         self._flush()
 
     def _share(self, count: int) -> None:
@@ -124,17 +121,43 @@ class Turn:
 
     def _serve(self, intake: Intake) -> None:
         try:
-            if intake.has_little:
-                self._left[intake] = None
-                self._gathers = True
+            if intake.can_gather:
+                self._gathering.append(intake)
             else:
                 intake.submit()
-            is_waiting = intake.settle()
+            intake.settle()
+            for _ in range(SLICES_MAX):
+                if not intake.ingest.is_due:
+                    break
+                self.sockets.look()  # those who were answered say more: that is read, and costs no turn of its own
+                intake.answer()
+            if intake.ingest.is_due:
+                self._left[intake] = None
         except Exception:
             log.exception("stream %s: its turn failed", intake.name)
-            is_waiting = intake.ingest.is_waiting
-        if is_waiting:
+        self._wait_if_so(intake)
+
+    def _wait_if_so(self, intake: Intake) -> None:
+        if intake.is_waiting:
             self._waiting.add(intake)
+
+    def _gather(self) -> None:
+        """Read what those say who were answered, if they do so at once, and begin the next commits with it."""
+        gathering, self._gathering = self._gathering, []
+        came = self.hub.take_batches()
+        if not self._left:
+            wanted = sum(intake.answered for intake in gathering) - came
+            self.sockets.gather(self.hub, wanted, QUIET_NS, GATHER_NS)
+            self.hub.take_batches()
+        for intake in gathering:
+            if intake.is_closed:
+                continue
+            try:
+                intake.submit()
+            except Exception:
+                log.exception("stream %s: its commit could not be begun", intake.name)
+            self._touched.pop(intake, None)  # its answers were looked at
+            self._wait_if_so(intake)
 
     def _serve_desk(self, desk: ConsumerDesk) -> None:
         try:
@@ -149,7 +172,6 @@ class Turn:
         if self._left:
             self._touched |= self._left
             self._left.clear()
-            self._gathers = self._gathers and not self._has_more
         if self._touched or self._desks:  # what was answered or republished went into a stream; or there is more
             self._ask()
         self._ended = perf_counter()

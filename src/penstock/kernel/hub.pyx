@@ -43,7 +43,7 @@ cdef enum:
     LARGE = 32768                          # what a large one is
     SMALL_READ = 8192                      # messages of a read up to this are copied, and taken with others' at the turn's end
     SEND_SIZE = 131072                     # as much is sent at once: it stays in the cache, and its reader has work
-    SLICE_CLIENTS = 24                     # so many are answered in one turn
+    SLICE_CLIENTS = 24                     # so many are answered before the sockets are looked at again
     HELD_MAX = 256                         # so many messages a stream may have waiting before they are appended
     HELD_KEPT = 16384
     SLOW_MAX = 100
@@ -146,6 +146,16 @@ cdef class Hub:
                 return False
         return True
 
+    cdef Py_ssize_t gathered(self) noexcept:
+        """How many messages wait for the end of the turn; -1 when something else is to be done."""
+        cdef Ingest ingest
+        cdef Py_ssize_t count = 0
+        if self.dirty or self.calls:
+            return -1
+        for ingest in self.touched:
+            count += ingest.batch.count
+        return count
+
     def put_off_turn_end(self):
         """Nothing has to be done now: it comes with the end of that commit, or with whatever is to be done next."""
         self.is_turn_due = False
@@ -183,9 +193,11 @@ cdef class Hub:
         return False
 
     def take_batches(self):
-        """Take what small reads left for the end of the turn."""
+        """Take what small reads left for the end of the turn: how many messages."""
+        cdef Py_ssize_t count = max(self.gathered(), 0)
         self.has_borrowed = True
         self.end_read()
+        return count
 
     def bury(self):
         """Free removed subscriptions."""
@@ -632,11 +644,7 @@ cdef class Hub:
         self.ask_turn()                    # it is buried at the turn's end
 
     def settle(self, Ingest ingest not None, Sublist sublist not None):
-        """Send the answers that are durable by now: whether others still wait.
-
-        Once many clients have something to get it stops, and asks for another turn: what those say next goes to the disk
-        while the others are answered.
-        """
+        """Write the answers that are durable by now: for how many clients. Once these are many it stops: the rest is due."""
         cdef Chunk* chunk
         cdef Waiting* item
         cdef Letter letter
@@ -645,6 +653,7 @@ cdef class Hub:
         cdef uint32_t size, head_size
         cdef bytes head = ingest.head, error, failure
         cdef Py_ssize_t others = len(self.dirty)  # who has something to get anyway does not count: some progress is sure
+        cdef Py_ssize_t answered
         head_size = <uint32_t>PyBytes_GET_SIZE(head)
         assert head_size < 900
         memcpy(text, PyBytes_AS_STRING(head), head_size)
@@ -656,7 +665,6 @@ cdef class Hub:
             failure = ingest.intake.failure_at(chunk.position) if ingest.has_failures else None
             while chunk.done < chunk.count:
                 if len(self.dirty) - others >= SLICE_CLIENTS:
-                    ingest.intake.touched_again()
                     break
                 item = &chunk.items[chunk.done]
                 chunk.done += 1
@@ -678,9 +686,10 @@ cdef class Hub:
             if chunk.done < chunk.count:
                 break
             ingest.drop_first()
+        answered = len(self.dirty) - others
         if self.depth == 0 and (self.touched or self.calls):
             self.end_read()
-        return ingest.first != NULL
+        return answered
 
 
 cdef inline int64_t _token_count(const uint8_t* subject, uint32_t size) noexcept nogil:

@@ -1,7 +1,7 @@
 # The sockets of one loop, and one of them: a transport that reads for a Link without asking Python.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from penstock.kernel.hub cimport Link
+from penstock.kernel.hub cimport Hub, Link
 
 cdef class Sockets:
     cdef readonly int fd                   # of their epoll: readable when one of them is
@@ -9,8 +9,10 @@ cdef class Sockets:
     cdef list gone                         # those that left: events of the look under way may still name them
     cdef readonly bint is_told             # the descriptor that `hear` was given has something to say
     cdef object call_soon
+    cdef bint is_looking
 
     cdef int wait(self, void* events, int64_t spin_ns) except -1
+    cdef int look_once(self, int64_t spin_ns) except -1
 
 cdef class Socket:
     cdef Sockets sockets

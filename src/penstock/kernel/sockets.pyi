@@ -2,6 +2,8 @@ import asyncio
 import socket
 from typing import Any
 
+from penstock.kernel.hub import Hub
+
 class Sockets:
     """The sockets of one loop."""
 
@@ -12,6 +14,7 @@ class Sockets:
     def is_told(self) -> bool: ...
     def hear(self, fd: int) -> None: ...
     def look(self, spin_ns: int = 0) -> int: ...
+    def gather(self, hub: Hub, wanted: int, quiet_ns: int, most_ns: int) -> None: ...
     def close(self) -> None: ...
 
 class Socket:

@@ -95,8 +95,24 @@ cdef class Sockets:
     def look(self, int64_t spin_ns=0):
         """Read what has come, and send what waited where there is room now: how many sockets had something.
 
-        Where there is nothing it looks again, without sleeping, for as long as is said.
+        Where there is nothing it looks again, without sleeping, for as long as is said. From within a look it does nothing.
         """
+        if self.is_looking:
+            return 0
+        self.is_looking = True
+        try:
+            return self.look_once(spin_ns)
+        finally:
+            self.is_looking = False
+
+    def gather(self, Hub hub not None, Py_ssize_t wanted, int64_t quiet_ns, int64_t most_ns):
+        """Read on until so many messages wait for the end of the turn, nothing more comes, or something else is to be done."""
+        cdef int64_t until = monotonic_ns() + most_ns
+        while 0 <= hub.gathered() < wanted and monotonic_ns() < until:
+            if self.look(quiet_ns) == 0 or self.is_told:
+                break
+
+    cdef int look_once(self, int64_t spin_ns) except -1:
         cdef epoll_event events[EVENTS_MAX]
         cdef Socket socket
         cdef int n, count
