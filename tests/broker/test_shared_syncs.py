@@ -106,6 +106,26 @@ def test_what_was_put_off_is_answered_though_the_stream_is_deleted(server: Embed
     first.ping()
 
 
+@pytest.mark.parametrize(("size", "is_submitted"), [(10, False), (70_000, True)])
+def test_everybody_is_answered_though_the_library_deletes_the_stream(
+    tmp_path: Path, disk: CrashDisk, size: int, is_submitted: bool
+) -> None:
+    """A sync is under way: little that comes meanwhile waits for its end, much is submitted. That is waited for."""
+    with penstock.open(tmp_path / "data", disk=disk) as db, penstock.Server(database=db) as server:
+        db.stream("S", subjects=["s.>"])
+        disk.sync_delay_us = 300_000
+        clients = [Client(server.port, f"_INBOX.{n}") for n in range(30)]
+        for n, client in enumerate(clients):
+            client.send(client.pub("s.a", b"x" * (size if n else 1), f"_INBOX.{n}.x"))
+            client.ping()
+        db.delete_stream("S")
+        disk.sync_delay_us = 0
+        found = [answer(client) for client in clients]
+        assert found[0]["seq"] == 1
+        assert ["error" not in each for each in found[1:]] == [is_submitted] * 29
+        assert is_submitted or found[1]["error"]["description"] == "stream S is closed"  # type: ignore[index]
+
+
 def test_what_was_put_off_is_answered_and_kept_when_the_server_stops(tmp_path: Path, disk: CrashDisk) -> None:
     with penstock.open(tmp_path / "data", disk=disk) as db:
         with penstock.Server(database=db) as server:

@@ -124,11 +124,14 @@ class Intake:
             await asyncio.sleep(0)
 
     def close(self) -> None:
-        """Capture nothing any more. Answers under way are lost with the stream."""
+        """Capture nothing any more. Where the stream itself is gone, those who wait are told."""
         if self.is_closed:
             return
         self.is_closed = True
         self._release()
+        self.ingest.is_over = self._core.is_closed
+        while self.ingest.is_over and self.ingest.is_due:
+            self.answer()
         self.desk.close()
         if self._expiry is not None:
             self._expiry.cancel()
@@ -160,6 +163,8 @@ class Intake:
             self.stream.store.check_position(position)
         except StoreError as error:
             return self.refusal(error)
+        if self.ingest.is_over and position > self.stream.store.committed_position:
+            return self.refusal(StoreClosed(f"stream {self.name} is closed"))
         return None
 
     def touched(self) -> None:
@@ -297,8 +302,6 @@ class Intake:
 
     def answer(self) -> None:
         """Send more of the answers that are due."""
-        if self.is_closed:
-            return
         self.answered += self.account.hub.settle(self.ingest, self.account.sublist)
         self.account.hub.flush()
 

@@ -649,7 +649,7 @@ cdef class Hub:
         cdef Waiting* item
         cdef Letter letter
         cdef uint8_t text[1024]
-        cdef uint64_t committed = ingest.core.log.committed()
+        cdef uint64_t decided = ingest.decided()
         cdef uint32_t size, head_size
         cdef bytes head = ingest.head, error, failure
         cdef Py_ssize_t others = len(self.dirty)  # who has something to get anyway does not count: some progress is sure
@@ -660,9 +660,9 @@ cdef class Hub:
         letter.reply = letter.headers = NULL
         letter.reply_size = letter.headers_size = 0
         letter.copies = True
-        while ingest.first != NULL and ingest.first.position <= committed:
+        while ingest.first != NULL and ingest.first.position <= decided:
             chunk = ingest.first
-            failure = ingest.intake.failure_at(chunk.position) if ingest.has_failures else None
+            failure = ingest.intake.failure_at(chunk.position) if ingest.has_failures or ingest.is_over else None
             while chunk.done < chunk.count:
                 if len(self.dirty) - others >= SLICE_CLIENTS:
                     break

@@ -38,6 +38,7 @@ cdef class Ingest:
     cdef readonly bint is_crowded          # half of that waits: who publishes is to wait
     cdef public bint has_acks              # the stream answers
     cdef public bint has_failures          # some commit failed: each answer's position is looked at
+    cdef public bint is_over               # nothing more is committed: who still waits is told what became of it
     cdef readonly bint is_touched          # on the hub's list of this turn
     cdef bytes head                        # {"stream":"S","seq":
     cdef Batch batch
@@ -62,4 +63,5 @@ cdef class Ingest:
     cdef int park(self) except -1
     cdef bint is_full(self) noexcept
     cdef int refuse(self) except -1
+    cdef uint64_t decided(self) noexcept
     cdef void drop_first(self) noexcept

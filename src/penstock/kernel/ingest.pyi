@@ -15,6 +15,7 @@ class Ingest:
     size_max: int
     has_acks: bool
     has_failures: bool
+    is_over: bool
     @property
     def parked_count(self) -> int: ...
     @property

@@ -283,7 +283,11 @@ cdef class Ingest:
     @property
     def is_due(self):
         """Somebody's answer could be sent now."""
-        return self.first != NULL and self.first.position <= self.core.log.committed()
+        return self.first != NULL and self.first.position <= self.decided()
+
+    cdef uint64_t decided(self) noexcept:
+        """Up to where it is known what became of the messages."""
+        return self.core.log.appended if self.is_over else self.core.log.committed()
 
     cdef void drop_first(self) noexcept:
         """The oldest answers are sent."""
