@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from pathlib import Path
 
 import nats
@@ -42,6 +43,18 @@ def test_a_server_on_the_callers_loop_serves_it() -> None:
             return await publish(server.url, 2)
 
     assert asyncio.run(main()) == [1, 2]
+
+
+def test_a_lame_duck_that_has_stopped_by_itself_is_left_without_a_trace(tmp_path: Path) -> None:
+    with penstock.Server(store_dir=tmp_path / "data", lame_duck_grace_period=0.0, lame_duck_duration=0.0) as server:
+        asyncio.run(publish(server.url, 2))
+        inner = server.server
+        inner.loop.call_soon_threadsafe(inner.lame_duck)
+        asyncio.run_coroutine_threadsafe(inner.wait(), inner.loop).result(20)
+        with pytest.raises(OSError):
+            socket.create_connection(("127.0.0.1", server.port), timeout=5)
+    with penstock.open(tmp_path / "data") as db:
+        assert db.stream("ORDERS").state().messages == 2
 
 
 def test_what_was_published_is_in_the_store_for_the_library(tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ class EmbeddedServer:
         self._log: Log | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._may_end: asyncio.Event  # of its loop: the thread may end
         self._failure: BaseException | None = None
 
     # What it is.
@@ -147,10 +148,10 @@ class EmbeddedServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        server, loop, thread = self.server, self._loop, self._thread
+        loop, thread = self._loop, self._thread
         assert loop is not None and thread is not None
         try:
-            asyncio.run_coroutine_threadsafe(server.stop(), loop).result()
+            asyncio.run_coroutine_threadsafe(self._end(), loop).result()
             thread.join()
         finally:
             self._tidy()
@@ -168,8 +169,15 @@ class EmbeddedServer:
 
     async def _serve(self, is_ready: threading.Event) -> None:
         await self._start()
+        self._may_end = asyncio.Event()
         is_ready.set()
-        await self.server.wait()
+        await self._may_end.wait()  # a server that stopped by itself, as a lame duck does, is still asked to at the end
+
+    async def _end(self) -> None:
+        try:
+            await self.server.stop()
+        finally:
+            self._may_end.set()
 
     def _check_idle(self) -> None:
         if self._server is not None:
