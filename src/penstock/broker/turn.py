@@ -28,7 +28,7 @@ IDLE_TURNS_MAX = 4  # so many in a row that came later: there is nothing to wait
 SPIN_NS = 20_000  # of that time in one go: others have callbacks, too
 QUIET_NS = 15_000  # a client that has its answer says more within this
 GATHER_NS = 200_000  # so long, at most, the next commit waits for those who were answered
-SLICES_MAX = 4  # of answers to one stream's publishers in a turn, with a look at the sockets before each
+ANSWER_S = 0.001  # so long one stream's publishers are answered in a turn, with looks at the sockets between
 SLICE_NS = 1_000_000  # of delivery in one turn of the loop
 SLICE_NS_MIN = 100_000  # for each stream
 
@@ -126,9 +126,8 @@ class Turn:
             else:
                 intake.submit()
             intake.settle()
-            for _ in range(SLICES_MAX):
-                if not intake.ingest.is_due:
-                    break
+            until = perf_counter() + ANSWER_S
+            while intake.ingest.is_due and perf_counter() < until:
                 self.sockets.look()  # those who were answered say more: that is read, and costs no turn of its own
                 intake.answer()
             if intake.ingest.is_due:
