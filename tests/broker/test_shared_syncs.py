@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attack import Client
@@ -13,7 +17,7 @@ from failing_disk import failing
 
 import penstock
 from penstock.server.embedded import EmbeddedServer
-from penstock.testing import CrashDisk
+from penstock.testing import SYNC_KINDS, CrashDisk
 
 DELAY_S = 0.02
 CLIENTS, EACH = 24, 6
@@ -126,6 +130,16 @@ def test_everybody_is_answered_though_the_library_deletes_the_stream(
         assert is_submitted or found[1]["error"]["description"] == "stream S is closed"  # type: ignore[index]
 
 
+def test_what_was_put_off_is_answered_though_the_library_deletes_the_stream(tmp_path: Path, disk: CrashDisk) -> None:
+    with penstock.open(tmp_path / "data", disk=disk) as db, penstock.Server(database=db) as server:
+        db.stream("S", subjects=["s.>"])
+        disk.sync_delay_us = 200_000
+        first, second = put_off(server)
+        db.delete_stream("S")
+        assert answer(first)["seq"] == 1
+        assert "error" in answer(second)
+
+
 def test_what_was_put_off_is_answered_and_kept_when_the_server_stops(tmp_path: Path, disk: CrashDisk) -> None:
     with penstock.open(tmp_path / "data", disk=disk) as db:
         with penstock.Server(database=db) as server:
@@ -135,3 +149,78 @@ def test_what_was_put_off_is_answered_and_kept_when_the_server_stops(tmp_path: P
         disk.sync_delay_us = 0
         assert [answer(first)["seq"], answer(second)["seq"]] == [1, 2]
         assert [db.stream("S").get(seq).data for seq in (1, 2)] == [b"1", b"2"]
+
+
+# After a sync its publishers are answered, and what they say next is read meanwhile: whatever that is, it is answered too.
+
+
+class Meddling:
+    """A loop's sockets, with something that happens just before they are looked at from within the end of a turn."""
+
+    def __init__(self, server: EmbeddedServer, before: Callable[[], None], what: str) -> None:
+        self._turn = server.server.turn
+        self._real, self._before, self._what = self._turn.sockets, before, what
+        self._turn.sockets = self  # type: ignore[assignment]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def look(self, spin_ns: int = 0) -> int:
+        if self._what == "look" and sys._getframe(1).f_code.co_name == "_serve":
+            self._before()
+        return self._real.look(spin_ns)
+
+    def gather(self, *asked: Any) -> None:
+        if self._what == "gather":
+            self._before()
+        self._real.gather(*asked)
+
+
+@pytest.mark.parametrize("header", ["Nats-Msg-Id: once", "Nats-Expected-Last-Sequence: 7"])
+def test_a_publish_that_is_refused_while_others_are_gathered_is_answered(server: EmbeddedServer, header: str) -> None:
+    headers = f"NATS/1.0\r\n{header}\r\n\r\n".encode()
+    client = Client(server.port, "_INBOX.0")
+    client.send(b"HPUB s.a _INBOX.0.x %d %d\r\n%s\r\n" % (len(headers), len(headers), headers))
+    client.message()
+    again = [b"HPUB s.a _INBOX.0.y %d %d\r\n%s\r\n" % (len(headers), len(headers), headers)]
+    Meddling(server, lambda: client.send(again.pop()) if again else None, "gather")
+    client.send(client.pub("s.a", b"2", "_INBOX.0.z"))
+    assert answer(client)["seq"]
+    assert not again
+    found = answer(client)
+    assert "duplicate" in found or "error" in found
+
+
+def test_what_is_rolled_back_while_others_are_answered_is_not_acknowledged(
+    server: EmbeddedServer, disk: CrashDisk
+) -> None:
+    """Two commits: one answers many clients, and between them the other fails, and a read rolls it back."""
+    stream = server.server.accounts["$G"].jetstream.stream("S").stream  # type: ignore[union-attr]
+    clients = [Client(server.port, f"_INBOX.c{n}") for n in range(30)]
+    lost, late = Client(server.port, "_INBOX.l"), Client(server.port, "_INBOX.t")
+    lost.send(lost.pub("s.w", b"w", "_INBOX.l.0"))  # the block is there
+    lost.message()
+
+    def fail_and_roll_back() -> None:
+        until = time.monotonic() + 10
+        while stream.store.core.log.failure() is None and not stream.store.failures:
+            assert time.monotonic() < until
+        late.send(late.pub("s.y", b"y" * 20_000, "_INBOX.t.0"))  # appended when it is read, which rolls back before
+
+    Meddling(server, fail_and_roll_back, "look")
+    disk.sync_delay_us = 200_000
+    disk.fail_at(2, errno.EIO, kinds=SYNC_KINDS)
+    is_still, may_go = threading.Event(), threading.Event()
+    server.server.loop.call_soon_threadsafe(lambda: (is_still.set(), may_go.wait(10)))
+    assert is_still.wait(10)
+    for n, client in enumerate(clients):  # they come in one turn
+        client.send(client.pub("s.a", b"x", f"_INBOX.c{n}.x"))
+    may_go.set()
+    lost.ping()
+    lost.send(lost.pub("s.x", b"x" * 100_000, "_INBOX.l.1"))  # too much to wait for the end of the first sync
+    for client in clients:
+        assert answer(client)["seq"]
+    assert "error" in answer(lost)
+    disk.sync_delay_us = 0
+    assert answer(late)["seq"]
+    assert [message.subject for message in stream.read(subjects="s.x")] == []

@@ -13,6 +13,7 @@ from penstock.db.stream import Stream
 from penstock.db.waiters import Waiters
 from penstock.errors import ApiError, BatchesDisabled, StoreClosed, StoreError, StoreFailed, TooManyRequests
 from penstock.kernel.ingest import Ingest
+from penstock.store.file_store import FileStore
 from penstock.wire.go_json import encode
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Intake:
         self._captures: list[int] = []
         self._waiters = Waiters(turn.loop, stream.store)
         self._consumers_waiting: list[asyncio.Future[None]] = []  # for the log of consumers
+        self._has_syncs = isinstance(stream.store, FileStore) and stream.store.durability == "disk"
         self._submitted = 0  # position of the log up to which the last commit went
         self._settled = -1  # how far the last commit was when everybody was told
         self._commit_began = 0.0  # 0: none is under way
@@ -157,6 +159,11 @@ class Intake:
             error = StoreFailed(str(error))
         return encode({"error": error.to_json(), "stream": self.name, "seq": 0})
 
+    @property
+    def has_failures(self) -> bool:
+        """Some commit failed, ever: of each position it is to be asked whether it was kept."""
+        return bool(self.stream.store.failures)
+
     def failure_at(self, position: int) -> bytes | None:
         """Why what was appended up to `position` was not kept, as an answer; None when it was."""
         try:
@@ -207,7 +214,7 @@ class Intake:
 
     def _retry(self) -> None:
         self._is_retrying = False
-        if self.is_closed:
+        if self.is_closed and not self.ingest.is_over:
             return
         if self.ingest.parked_count:
             if not self.ingest.take_parked():
@@ -256,6 +263,7 @@ class Intake:
         """
         return (
             self._commit_began > 0.0
+            and self._has_syncs
             and self._core.position - self._submitted < HOLD_BYTES
             and self.stream.store.committed_position >= self._submitted
         )
@@ -272,7 +280,6 @@ class Intake:
         """Answer what is durable, or lost, by now; of many answers the first."""
         core, store = self._core, self.stream.store
         if core.is_closed:  # by the library: what it kept is acknowledged, what came too late refused
-            self.ingest.has_failures = bool(store.failures)
             self.answer()
             self._let_in()
             return
@@ -287,7 +294,6 @@ class Intake:
         if self._commit_began and committed >= self._submitted:
             self._commit_s = self._loop.time() - self._commit_began
             self._commit_began = 0.0
-        self.ingest.has_failures = bool(store.failures)
         self.answered += self.account.hub.settle(self.ingest, self.account.sublist)
         self.desk.settle()
         self.desk.committed()  # a message follows its answer in one piece, where both go to one client

@@ -28,7 +28,7 @@ IDLE_TURNS_MAX = 4  # so many in a row that came later: there is nothing to wait
 SPIN_NS = 20_000  # of that time in one go: others have callbacks, too
 QUIET_NS = 15_000  # a client that has its answer says more within this
 GATHER_NS = 200_000  # so long, at most, the next commit waits for those who were answered
-ANSWER_S = 0.001  # so long one stream's publishers are answered in a turn, with looks at the sockets between
+ANSWER_S = 0.001  # so long publishers are answered in a turn, with looks at the sockets between; the others in the next
 SLICE_NS = 1_000_000  # of delivery in one turn of the loop
 SLICE_NS_MIN = 100_000  # for each stream
 
@@ -54,6 +54,8 @@ class Turn:
         self._ended = self._awake_until = 0.0
         self._idle_turns = IDLE_TURNS_MAX
         self._is_awake = False
+        self._is_asked = False  # for a turn
+        self._answer_until = 0.0
         self.sockets.hear(self.event_fd)
         loop.add_reader(self.sockets.fd, self._look)
         hub.on_turn = self._ask
@@ -65,10 +67,13 @@ class Turn:
         os.close(self.event_fd)
 
     def _ask(self) -> None:
-        self._call_soon(self._look_and_end)
+        if not self._is_asked:
+            self._is_asked = True
+            self._call_soon(self._look_and_end)
 
     def _look_and_end(self) -> None:
         """A turn that was asked for; with what has come by now."""
+        self._is_asked = False
         self.hub.begin_turn_end()
         self.sockets.look()
         self.end(self.sockets.is_told)
@@ -87,7 +92,9 @@ class Turn:
 
     def end(self, is_told: bool = False) -> None:
         """Submit, settle, flush: once for everything that came in this turn; `is_told` of a commit's end."""
-        self._idle_turns = 0 if perf_counter() - self._ended < SOON_S else min(self._idle_turns + 1, IDLE_TURNS_MAX)
+        now = perf_counter()
+        self._idle_turns = 0 if now - self._ended < SOON_S else min(self._idle_turns + 1, IDLE_TURNS_MAX)
+        self._answer_until = now + ANSWER_S
         self.hub.begin_turn_end()
         self.hub.take_batches()
         if is_told:
@@ -126,8 +133,7 @@ class Turn:
             else:
                 intake.submit()
             intake.settle()
-            until = perf_counter() + ANSWER_S
-            while intake.ingest.is_due and perf_counter() < until:
+            while intake.ingest.is_due and perf_counter() < self._answer_until:
                 self.sockets.look()  # those who were answered say more: that is read, and costs no turn of its own
                 intake.answer()
             if intake.ingest.is_due:
@@ -155,7 +161,7 @@ class Turn:
                 intake.submit()
             except Exception:
                 log.exception("stream %s: its commit could not be begun", intake.name)
-            self._touched.pop(intake, None)  # its answers were looked at
+            # What came, and was refused, has nothing to wait for: it stays touched, and the next turn answers it.
             self._wait_if_so(intake)
 
     def _serve_desk(self, desk: ConsumerDesk) -> None:

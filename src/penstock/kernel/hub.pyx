@@ -650,6 +650,7 @@ cdef class Hub:
         cdef Letter letter
         cdef uint8_t text[1024]
         cdef uint64_t decided = ingest.decided()
+        cdef bint is_checked = ingest.is_over or ingest.intake.has_failures     # after: who rolls back notes it before it counts
         cdef uint32_t size, head_size
         cdef bytes head = ingest.head, error, failure
         cdef Py_ssize_t others = len(self.dirty)  # who has something to get anyway does not count: some progress is sure
@@ -662,7 +663,7 @@ cdef class Hub:
         letter.copies = True
         while ingest.first != NULL and ingest.first.position <= decided:
             chunk = ingest.first
-            failure = ingest.intake.failure_at(chunk.position) if ingest.has_failures or ingest.is_over else None
+            failure = ingest.intake.failure_at(chunk.position) if is_checked else None
             while chunk.done < chunk.count:
                 if len(self.dirty) - others >= SLICE_CLIENTS:
                     break

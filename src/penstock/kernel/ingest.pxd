@@ -37,7 +37,6 @@ cdef class Ingest:
     cdef public uint64_t size_max          # bytes that may wait for the lock, or for the disk
     cdef readonly bint is_crowded          # half of that waits: who publishes is to wait
     cdef public bint has_acks              # the stream answers
-    cdef public bint has_failures          # some commit failed: each answer's position is looked at
     cdef public bint is_over               # nothing more is committed: who still waits is told what became of it
     cdef readonly bint is_touched          # on the hub's list of this turn
     cdef bytes head                        # {"stream":"S","seq":

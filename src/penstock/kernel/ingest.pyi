@@ -14,7 +14,6 @@ class Ingest:
     count_max: int
     size_max: int
     has_acks: bool
-    has_failures: bool
     is_over: bool
     @property
     def parked_count(self) -> int: ...
