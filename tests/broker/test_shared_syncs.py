@@ -151,7 +151,7 @@ def test_what_was_put_off_is_answered_and_kept_when_the_server_stops(tmp_path: P
         assert [db.stream("S").get(seq).data for seq in (1, 2)] == [b"1", b"2"]
 
 
-# After a sync its publishers are answered, and what they say next is read meanwhile: whatever that is, it is answered too.
+# After a sync its publishers are answered, and what they say next is read meanwhile: whatever that is, it is answered.
 
 
 class Meddling:
