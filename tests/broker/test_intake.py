@@ -15,6 +15,7 @@ from attack import Client, Probe, assert_no_trace
 
 import penstock
 from penstock.db.stream import Stream
+from penstock.server.embedded import EmbeddedServer
 from penstock.testing import CrashDisk
 
 
@@ -36,6 +37,38 @@ def held(stream: Stream) -> Iterator[None]:
     finally:
         is_over.set()
         thread.join()
+
+
+@contextmanager
+def still(server: EmbeddedServer) -> Iterator[None]:
+    """The loop does nothing meanwhile; then it reads its sockets before it does anything else."""
+    is_still, may_go = threading.Event(), threading.Event()
+
+    def rest() -> None:
+        is_still.set()
+        may_go.wait(30)
+        server.server.turn._look()
+
+    server.server.loop.call_soon_threadsafe(rest)
+    is_still.wait(30)
+    try:
+        yield
+    finally:
+        may_go.set()
+
+
+def test_what_the_library_has_made_is_there_for_who_publishes_next(tmp_path: Path) -> None:
+    with penstock.open(tmp_path / "data") as db, penstock.Server(database=db) as server:
+        client = Client(server.port, "_INBOX.a")
+        for n in range(5):
+            with still(server):
+                stream = db.stream(f"S{n}", subjects=[f"s.{n}"])
+                client.publish(f"s.{n}", b"x", "_INBOX.a.x")
+            assert json.loads(client.message().payload) == {"stream": f"S{n}", "seq": 1}
+            with still(server):
+                stream.consumer("C")
+                client.publish(f"$JS.API.CONSUMER.MSG.NEXT.S{n}.C", b"", "_INBOX.a.y")
+            assert client.message().payload == b"x"
 
 
 def test_what_is_published_while_another_thread_has_the_stream_is_taken_in_order_afterwards(tmp_path: Path) -> None:

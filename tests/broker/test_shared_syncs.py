@@ -79,6 +79,13 @@ def put_off(server: EmbeddedServer) -> tuple[Client, Client]:
     return first, second
 
 
+def wait_for_sync(disk: CrashDisk, before: int) -> None:
+    """Return when one has begun since there were so many."""
+    until = time.monotonic() + 10
+    while disk.calls["sync_file"] == before:
+        assert time.monotonic() < until
+
+
 def answer(client: Client) -> dict[str, object]:
     found: dict[str, object] = json.loads(client.message().payload)
     return found
@@ -119,9 +126,11 @@ def test_everybody_is_answered_though_the_library_deletes_the_stream(
         db.stream("S", subjects=["s.>"])
         disk.sync_delay_us = 300_000
         clients = [Client(server.port, f"_INBOX.{n}") for n in range(30)]
+        before = disk.calls["sync_file"]
         for n, client in enumerate(clients):
             client.send(client.pub("s.a", b"x" * (size if n else 1), f"_INBOX.{n}.x"))
             client.ping()
+            wait_for_sync(disk, before)
         db.delete_stream("S")
         disk.sync_delay_us = 0
         found = [answer(client) for client in clients]
@@ -134,7 +143,9 @@ def test_what_was_put_off_is_answered_though_the_library_deletes_the_stream(tmp_
     with penstock.open(tmp_path / "data", disk=disk) as db, penstock.Server(database=db) as server:
         db.stream("S", subjects=["s.>"])
         disk.sync_delay_us = 200_000
+        before = disk.calls["sync_file"]
         first, second = put_off(server)
+        wait_for_sync(disk, before)
         db.delete_stream("S")
         assert answer(first)["seq"] == 1
         assert "error" in answer(second)
@@ -192,9 +203,10 @@ def test_a_publish_that_is_refused_while_others_are_gathered_is_answered(server:
 
 
 def test_what_is_rolled_back_while_others_are_answered_is_not_acknowledged(
-    server: EmbeddedServer, disk: CrashDisk
+    server: EmbeddedServer, disk: CrashDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two commits: one answers many clients, and between them the other fails, and a read rolls it back."""
+    monkeypatch.setattr("penstock.broker.turn.ANSWER_S", 60.0)  # however slow the machine is: in one turn
     stream = server.server.accounts["$G"].jetstream.stream("S").stream  # type: ignore[union-attr]
     clients = [Client(server.port, f"_INBOX.c{n}") for n in range(30)]
     lost, late = Client(server.port, "_INBOX.l"), Client(server.port, "_INBOX.t")

@@ -228,6 +228,22 @@ def test_a_look_from_within_a_look_does_nothing(place: Place) -> None:
     assert (first.data, second.data) == (b"x", b"x")
 
 
+def test_what_another_thread_wants_first_is_done_before_anything_is_read(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    happened: list[str] = []
+    for n in range(3):
+        told = Told(lambda _, n=n: (happened.append(f"read {n}"), place.sockets.first.append((happened.append, (n,)))))
+        place.pair(told)[1].send(b"x")
+    place.sockets.first.append((happened.append, ("first",)))
+    place.sockets.first.append((lambda: 1 // 0, ()))
+    assert place.sockets.look() == 7
+    assert happened == ["first", "read 0", 0, "read 1", 1, "read 2"]
+    assert "ZeroDivisionError" in caplog.text
+    assert place.sockets.look(10**9) == 1, "it does not look again while there is something"
+    assert happened[-1] == 2
+
+
 class Chain:
     """Clients that publish one after the other: each when the look before has read the one before it."""
 

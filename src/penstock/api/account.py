@@ -70,9 +70,10 @@ class JetStreamAccount:
             self.follow(name)
 
     def _changed(self, name: str) -> None:
-        """Someone in this process, maybe in another thread, created, changed or deleted a stream."""
+        """Someone in this process, maybe in another thread, created, changed or deleted a stream: who publishes to it
+        next finds it so."""
         if not self.jetstream.loop.is_closed():
-            self.jetstream.loop.call_soon_threadsafe(self.follow, name)
+            self.account.turn.call_first(self.follow, name)
 
     def follow(self, name: str) -> None:
         """Take over a stream as the database has it now: come, changed or gone. Twice is harmless."""

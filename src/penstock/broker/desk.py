@@ -64,7 +64,7 @@ class ConsumerDesk:
         if threading.get_ident() == self._thread:
             self._follow(consumer, what)
         elif not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(self._follow, consumer, what)
+            self.turn.call_first(self._follow, consumer, what)
 
     def _follow(self, consumer: Consumer, what: str) -> None:
         if self.is_closed:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.kernel.hub import Hub
 from penstock.kernel.sockets import Sockets
@@ -77,6 +78,11 @@ class Turn:
         self.hub.begin_turn_end()
         self.sockets.look()
         self.end(self.sockets.is_told)
+
+    def call_first(self, callback: Callable[..., object], *args: Any) -> None:
+        """From any thread: call back on the loop's, before it reads what clients send after this."""
+        self.sockets.first.append((callback, args))
+        self.loop.call_soon_threadsafe(self._look)
 
     def touch(self, intake: Intake) -> None:
         """`intake` has appended something."""

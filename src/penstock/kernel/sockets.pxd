@@ -10,9 +10,11 @@ cdef class Sockets:
     cdef readonly bint is_told             # the descriptor that `hear` was given has something to say
     cdef object call_soon
     cdef bint is_looking
+    cdef readonly object first             # a deque of (callback, arguments): to be called before anything more is read
 
     cdef int wait(self, void* events, int64_t spin_ns) except -1
     cdef int look_once(self, int64_t spin_ns) except -1
+    cdef int call_first(self) except -1
 
 cdef class Socket:
     cdef Sockets sockets

@@ -5,6 +5,7 @@ flight that costs more than the message. Here a look reads every socket that has
 """
 import logging
 import os
+from collections import deque
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -49,6 +50,7 @@ cdef class Sockets:
         self.fd = -1
         self.members = set()
         self.gone = []
+        self.first = deque()
 
     def __init__(self, loop):
         self.call_soon = loop.call_soon
@@ -93,7 +95,7 @@ cdef class Sockets:
         return count
 
     def look(self, int64_t spin_ns=0):
-        """Read what has come, and send what waited where there is room now: how many sockets had something.
+        """Call those of `first`, read what has come, send what waited where there is room now: how many had something.
 
         Where there is nothing it looks again, without sleeping, for as long as is said. From within a look it does nothing.
         """
@@ -115,13 +117,18 @@ cdef class Sockets:
     cdef int look_once(self, int64_t spin_ns) except -1:
         cdef epoll_event events[EVENTS_MAX]
         cdef Socket socket
-        cdef int n, count
+        cdef int n, count, called = 0
         self.gone.clear()
         self.is_told = False
         if self.fd < 0:                    # a turn that was asked for before the end
             return 0
+        if self.first:
+            spin_ns = 0
         count = self.wait(events, spin_ns)
+        called = self.call_first()
         for n in range(count):
+            if self.first:                 # what is read now may have been sent after it
+                called += self.call_first()
             if events[n].data.ptr == NULL:
                 self.is_told = True
                 continue
@@ -131,7 +138,19 @@ cdef class Sockets:
             except Exception:              # noqa: one connection's trouble is not the others'
                 log.exception("%r: what it sent could not be taken", socket.protocol)
                 socket.abort()
-        return count
+        return count + called
+
+    cdef int call_first(self) except -1:
+        """What other threads want done before anything more is read: how much it was."""
+        cdef int called = 0
+        while self.first:
+            callback, args = self.first.popleft()
+            called += 1
+            try:
+                callback(*args)
+            except Exception:              # noqa: it is not the clients'
+                log.exception("%r failed", callback)
+        return called
 
 
 cdef class Socket:
