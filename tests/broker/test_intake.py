@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from attack import Client, Probe, assert_no_trace
+from still_loop import still
 
 import penstock
 from penstock.db.stream import Stream
-from penstock.server.embedded import EmbeddedServer
 from penstock.testing import CrashDisk
 
 
@@ -37,24 +37,6 @@ def held(stream: Stream) -> Iterator[None]:
     finally:
         is_over.set()
         thread.join()
-
-
-@contextmanager
-def still(server: EmbeddedServer) -> Iterator[None]:
-    """The loop does nothing meanwhile; then it reads its sockets before it does anything else."""
-    is_still, may_go = threading.Event(), threading.Event()
-
-    def rest() -> None:
-        is_still.set()
-        may_go.wait(30)
-        server.server.turn._look()
-
-    server.server.loop.call_soon_threadsafe(rest)
-    is_still.wait(30)
-    try:
-        yield
-    finally:
-        may_go.set()
 
 
 def test_what_the_library_has_made_is_there_for_who_publishes_next(tmp_path: Path) -> None:

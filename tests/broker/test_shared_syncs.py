@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 from attack import Client
 from failing_disk import failing
+from still_loop import still
 
 import penstock
 from penstock.server.embedded import EmbeddedServer
@@ -222,12 +222,9 @@ def test_what_is_rolled_back_while_others_are_answered_is_not_acknowledged(
     Meddling(server, fail_and_roll_back, "look")
     disk.sync_delay_us = 200_000
     disk.fail_at(2, errno.EIO, kinds=SYNC_KINDS)
-    is_still, may_go = threading.Event(), threading.Event()
-    server.server.loop.call_soon_threadsafe(lambda: (is_still.set(), may_go.wait(10)))
-    assert is_still.wait(10)
-    for n, client in enumerate(clients):  # they come in one turn
-        client.send(client.pub("s.a", b"x", f"_INBOX.c{n}.x"))
-    may_go.set()
+    with still(server):  # they come in one turn
+        for n, client in enumerate(clients):
+            client.send(client.pub("s.a", b"x", f"_INBOX.c{n}.x"))
     lost.ping()
     lost.send(lost.pub("s.x", b"x" * 100_000, "_INBOX.l.1"))  # too much to wait for the end of the first sync
     for client in clients:

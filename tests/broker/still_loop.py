@@ -1,0 +1,27 @@
+"""A server's loop that stands still for a while, so that all that a test does meanwhile comes at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from penstock.server.embedded import EmbeddedServer
+
+
+@contextmanager
+def still(server: EmbeddedServer) -> Iterator[None]:
+    """The loop does nothing meanwhile; then it reads its sockets before it does anything else."""
+    is_still, may_go = threading.Event(), threading.Event()
+
+    def rest() -> None:
+        is_still.set()
+        may_go.wait(30)
+        server.server.turn._look()
+
+    server.server.loop.call_soon_threadsafe(rest)
+    is_still.wait(30)
+    try:
+        yield
+    finally:
+        may_go.set()
