@@ -36,8 +36,9 @@ demo: build ## a stream of orders, end to end: write, kill -9, verify, erase, ex
 	@$(BIN)/python examples/pipeline.py demo-out
 	@$(BIN)/python examples/server.py demo-out --number 16
 
+# A test that hangs ends its worker after five minutes and shows where every thread stood; the others go on.
 test: build ## the whole suite, with a fifth of each campaign
-	@$(BIN)/python -m pytest -n 2 --dist worksteal
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
 
 check: build ## ruff, mypy strict, the architecture test
 	@$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
@@ -14,8 +15,8 @@ from typing import Any
 import pytest
 from certificates import Authority, name_of
 from cryptography.x509.oid import NameOID
+from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import ClientConnection, connect
 from wire_client import WireClient
 
 from harness import Kind, ServerProcess
@@ -36,20 +37,32 @@ def websocket_port(server: ServerProcess) -> int:
 
 
 class Client:
-    """Commands over a WebSocket of the `websockets` library."""
+    """Commands over a WebSocket of the `websockets` library.
 
-    def __init__(self, connection: ClientConnection) -> None:
-        self.connection = connection
+    Its asyncio client, turned by hand: the other one reads and writes a TLS connection in two threads, which OpenSSL
+    does not allow, and now and then waits for ever, whichever server it talks to.
+    """
+
+    def __init__(self, runner: asyncio.Runner, connection: ClientConnection) -> None:
+        self._runner = runner
+        self._connection = connection
         self._pending = b""
         self.info = json.loads(self.line()[5:])
 
     def send(self, *lines: str | bytes) -> None:
-        self.connection.send(b"".join((line.encode() if isinstance(line, str) else line) + b"\r\n" for line in lines))
+        data = b"".join((line.encode() if isinstance(line, str) else line) + b"\r\n" for line in lines)
+        self._runner.run(self._connection.send(data))
+
+    def send_raw(self, frames: bytes) -> None:
+        self._connection.transport.write(frames)
+
+    def message(self) -> bytes:
+        data = self._runner.run(asyncio.wait_for(self._connection.recv(), 5))
+        assert isinstance(data, bytes), "the server sends binary messages"
+        return data
 
     def more(self) -> None:
-        data = self.connection.recv(timeout=5)
-        assert isinstance(data, bytes), "the server sends binary messages"
-        self._pending += data
+        self._pending += self.message()
 
     def line(self) -> bytes:
         while b"\r\n" not in self._pending:
@@ -76,8 +89,17 @@ class Client:
 def client(server: ServerProcess, scheme: str = "ws", **options: Any) -> Iterator[Client]:
     address = f"{scheme}://localhost:{websocket_port(server)}"
     options.setdefault("compression", None)
-    with connect(address, max_size=None, proxy=None, ping_interval=None, open_timeout=5, **options) as connection:
-        yield Client(connection)
+    options |= {"max_size": None, "proxy": None, "ping_interval": None, "open_timeout": 5}
+    with asyncio.Runner() as runner:
+
+        async def opened() -> ClientConnection:
+            return await connect(address, **options)
+
+        connection = runner.run(opened())
+        try:
+            yield Client(runner, connection)
+        finally:
+            runner.run(connection.close())
 
 
 def last_words(client: Client) -> tuple[list[bytes], int | None, str]:
@@ -122,7 +144,7 @@ def test_a_browser_gets_small_frames(kind: Kind) -> None:
         one.send("PUB a 20000", b"x" * 20000)
         messages = []
         while sum(map(len, messages)) < 20000:
-            messages.append(one.connection.recv(timeout=5))
+            messages.append(one.message())
         assert max(map(len, messages)) <= 4096 and len(messages) >= 5
 
 
@@ -224,7 +246,7 @@ def test_ten_thousand_frames_in_one_write_are_ten_thousand_commands() -> None:
     with ServerProcess("ours", BASE + websocket()) as server, client(server) as one:
         one.send(f"CONNECT {{{QUIET}}}", "SUB a 1", "PING")
         one.until_pong()
-        one.connection.socket.sendall(frames)
+        one.send_raw(frames)
         for _ in range(10_000):
             assert one.line() == b"MSG a 1 2" and one.exactly(4) == b"hi\r\n"
 
