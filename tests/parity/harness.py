@@ -162,6 +162,13 @@ class ServerProcess:
             self._process.stderr.close()
         self._process = None
 
+    def wait_for_end(self, seconds: float) -> int:
+        """Until it has ended by itself; its exit code."""
+        assert self._process is not None and self._reader is not None
+        code = self._process.wait(seconds)
+        self._reader.join(5)  # its last words
+        return code
+
     def begin_stop(self) -> None:
         """Ask it to stop, without waiting for it."""
         if self._process is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import resource
+import signal
 import time
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from attack import Client, Probe, assert_no_trace, memory_mb
 from failing_disk import FAULTS, failing
 
 import penstock
+from harness import ServerProcess
 from penstock.testing import CrashDisk, crash_images
 
 
@@ -136,3 +139,36 @@ def test_a_storm_into_a_full_disk_is_refused_and_bounded(tmp_path: Path) -> None
         while "error" in (found := storm.ask("s.a", b"last")):
             assert time.monotonic() < until, found
         assert reader.api("STREAM.MSG.GET.S", {"seq": found["seq"]})["message"]["data"] == "bGFzdA=="
+
+
+STOP, LAME_DUCK = signal.SIGINT, signal.SIGUSR2
+
+
+@pytest.mark.parametrize("ways", [(STOP,), (LAME_DUCK,), (LAME_DUCK, STOP)])
+def test_a_server_whose_stores_cannot_be_closed_in_good_order_ends_and_says_so(ways: tuple[int, ...]) -> None:
+    users = ", ".join(f"{name}: {{ jetstream: enabled, users: [{{user: {name}, password: x}}] }}" for name in "AB")
+    config = (
+        f'listen: "127.0.0.1:-1"\njetstream {{ store_dir: "$DIR" }}\naccounts {{ {users} }}\n'
+        'lame_duck_duration: "30s"\nlame_duck_grace_period: "10ms"\n'
+    )
+    with ServerProcess("ours", config) as server:
+        clients = [Client(server.port, user=name, **{"pass": "x"}) for name in "AB"]
+        for client in clients:
+            client.create("S", "s")
+            assert client.ask("s", b"kept")["seq"] == 1
+        _, hard = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (0, hard))  # from here on no write succeeds
+        for way in ways:
+            server.signal(way)
+        assert server.wait_for_end(20) == 1
+        told = [line for line in server.log if "File too large" in line]
+        assert len(told) == 2 and all("CHECKPOINT" in line for line in told), server.log
+        assert "[ERR] JetStream was not closed in good order: " in told[0] and "[FTL] " in told[1]
+        assert any("Server Exiting" in line for line in server.log)
+        assert_no_trace(server.log)
+        if ways == (LAME_DUCK,):
+            for client in clients:
+                assert any(b'"ldm":true' in frame.text for frame in client.drain()), "clients had their time to leave"
+        server.restart()
+        for name in "AB":
+            assert Client(server.port, user=name, **{"pass": "x"}).state("S")["messages"] == 1

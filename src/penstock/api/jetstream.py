@@ -22,7 +22,7 @@ from penstock.api.request import Api
 from penstock.api.usage import ServerLimits, Usage, server_limits
 from penstock.broker.account import Account, Request, Service
 from penstock.db.database import Database
-from penstock.errors import StoreError
+from penstock.errors import PenstockError, StoreError
 
 if TYPE_CHECKING:
     from penstock.server.options import JetStreamLimits, JetStreamOptions, Options
@@ -232,7 +232,10 @@ class JetStream:
     # The end.
 
     async def stop(self) -> None:
-        """Answer what is under way, take nothing more, close the stores in good order. Twice is harmless."""
+        """Answer what is under way, take nothing more, close the stores in good order. Twice is harmless.
+
+        All are closed; of those that could not be in good order, the first one's error is raised.
+        """
         if self.is_closed:
             return
         for services in self._services.values():
@@ -244,6 +247,12 @@ class JetStream:
         self.is_closed = True
         if self._watch is not None:
             self._watch.cancel()
+        errors: list[PenstockError | OSError] = []
         for account in self.accounts.values():
-            await account.close()
+            try:
+                await account.close()
+            except (PenstockError, OSError) as error:
+                errors.append(error)
         self.accounts.clear()
+        if errors:
+            raise errors[0]

@@ -111,9 +111,12 @@ class _Run:
             self.server.reread = self._reread
             if self.options.pid_file:
                 write_pid(self.options.pid_file)
-            if await self._first_of(self._start()):
-                _spare_the_collector()
-                await self._first_of(self.server.wait())
+            try:
+                if await self._first_of(self._start()):
+                    _spare_the_collector()
+                    await self._first_of(self.server.wait())
+            finally:
+                await self._end()
             return OK
         except OSError as error:
             self.log.fatal(_why(error))
@@ -121,8 +124,6 @@ class _Run:
         except PenstockError as error:
             self.log.fatal(str(error))
             return FAILED
-        finally:
-            await self._end()
 
     async def _start(self) -> None:
         """Nobody is answered before the ports file is there: the loop does not turn in between."""
@@ -144,10 +145,12 @@ class _Run:
         return True
 
     async def _end(self) -> None:
-        if self.is_started:
-            await self.server.stop()
-        if self.ports_file:
-            self._remove_ports()
+        try:
+            if self.is_started:
+                await self.server.stop()
+        finally:
+            if self.ports_file:
+                self._remove_ports()
 
     # files
 

@@ -86,6 +86,10 @@ def jetstream_stopped(log: Log) -> None:
     log.notice("JetStream Shutdown")
 
 
+def jetstream_failed(log: Log, error: Exception) -> None:
+    log.error(f"JetStream was not closed in good order: {error}")
+
+
 def stopped(log: Log) -> None:
     log.notice("Server Exiting..")
 

@@ -83,7 +83,9 @@ class Server:
         self._next_cid = 0
         self._info: Info | None = None
         self._stopped: asyncio.Event | None = None
+        self._failure: PenstockError | OSError | None = None  # of a store that could not be closed in good order
         self._lame_duck_task: asyncio.Task[None] | None = None
+        self._jetstream_end: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.reread: Callable[[], None] | None = None  # reads the configuration file again and comes back to `reload`
         self.monitor = Monitor(self)
@@ -411,14 +413,18 @@ class Server:
                 await asyncio.sleep(owed_s)
                 owed_s = 0.0
         self._lame_duck_task = None
-        await self.stop()
+        await self._stop()
 
     async def stop(self) -> None:
-        """Let what was taken become durable, tell the clients, let go of everything. Twice is harmless."""
-        if self.is_stopping:
-            if self._stopped is not None:
-                await self._stopped.wait()
-            return
+        """Let what was taken become durable, tell the clients, let go of everything. Twice is harmless.
+
+        Where a store cannot be closed in good order, the rest is done all the same, and its error is raised at the end.
+        """
+        if not self.is_stopping:
+            await self._stop()
+        await self.wait()
+
+    async def _stop(self) -> None:
         self.is_stopping = True
         self.is_ready = False
         log_lines.stopping(self.log)
@@ -448,12 +454,22 @@ class Server:
                 connection.transport.abort()
 
     async def _stop_jetstream(self) -> None:
-        if self.jetstream is not None:
-            log_lines.stopping_jetstream(self.log)
+        if self._jetstream_end is None:
+            self._jetstream_end = self.loop.create_task(self._end_jetstream())
+        await asyncio.shield(self._jetstream_end)  # a lame duck that is told to stop is not cut off in the middle of it
+
+    async def _end_jetstream(self) -> None:
+        if self.jetstream is None:
+            return
+        log_lines.stopping_jetstream(self.log)
+        try:
             await self.jetstream.stop()
-            self.turn.end()  # the last answers
-            self.jetstream = None
-            log_lines.jetstream_stopped(self.log)
+        except (PenstockError, OSError) as error:
+            self._failure = error
+            log_lines.jetstream_failed(self.log, error)
+        self.turn.end()  # the last answers
+        self.jetstream = None
+        log_lines.jetstream_stopped(self.log)
 
     async def _let_go(self) -> None:
         for listener in self._listeners:
@@ -467,9 +483,11 @@ class Server:
         self.authenticator.close()
 
     async def wait(self) -> None:
-        """Return when the server has stopped."""
+        """Return when the server has stopped; raises the error of a store that could not be closed in good order."""
         assert self._stopped is not None
         await self._stopped.wait()
+        if self._failure is not None:
+            raise self._failure
 
 
 def advertised(text: str, host: str, port: int) -> tuple[str, int]:
