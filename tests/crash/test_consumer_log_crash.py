@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from crash_cases import STREAM_ID, campaign_size, chunk_seed
 
+from penstock.kernel.committer import Committer
 from penstock.kernel.disk import Disk
-from penstock.kernel.log import Committer
 from penstock.store.consumer_log import ConsumerLog, read_entries
 from penstock.store.report import Report
 from penstock.testing import SPACE_KINDS, SYNC_KINDS, CrashDisk, CrashImage, crash_images

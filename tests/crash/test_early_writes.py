@@ -13,7 +13,7 @@ from crash_cases import booted, campaign_size, check_images, chunk_seed
 
 from penstock.errors import StoreError
 from penstock.kernel.batch import Batch
-from penstock.kernel.log import Committer
+from penstock.kernel.committer import Committer
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
 from penstock.testing import CrashDisk, CrashImage

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from penstock.consumer.consumer import decode_meta, table_of
+from penstock.kernel.committer import Committer
 from penstock.kernel.disk import Disk
-from penstock.kernel.log import Committer
 from penstock.store.consumer_log import ConsumerLog
 from penstock.store.report import Report
 

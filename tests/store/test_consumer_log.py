@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import DiskFull, NewerFormat, WriteFailed
+from penstock.kernel.committer import Committer
 from penstock.kernel.constants import RECORDS_START
 from penstock.kernel.disk import Disk
 from penstock.kernel.ledger_record import encode_record
-from penstock.kernel.log import Committer
 from penstock.store.consumer_entries import LogHeader, list_files
 from penstock.store.consumer_log import ConsumerLog, read_entries
 from penstock.store.report import Report

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from penstock.kernel.batch import Batch
+from penstock.kernel.committer import Committer
 from penstock.kernel.disk import Disk
-from penstock.kernel.log import Committer
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
 from penstock.store.loose_summaries import PENDING_MAX, LooseSummaries

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.errors import StoreError
 from penstock.kernel.batch import Batch
-from penstock.kernel.log import Committer
+from penstock.kernel.committer import Committer
 from penstock.store.consumer_log import ConsumerLog
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from penstock.db.door import Door
 from penstock.db.lock import WriteLock
 from penstock.errors import StoreError
+from penstock.kernel.committer import Committer
 from penstock.kernel.disk import Disk
-from penstock.kernel.log import Committer
 
 if TYPE_CHECKING:
     from penstock.db.database import Database

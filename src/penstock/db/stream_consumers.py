@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.consumer.consumers import Consumers
-from penstock.kernel.log import Committer
+from penstock.kernel.committer import Committer
 from penstock.store.consumer_log import ConsumerLog, read_entries
 from penstock.store.file_store import FileStore
 from penstock.store.report import Report

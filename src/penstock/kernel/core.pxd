@@ -4,7 +4,8 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from penstock.kernel.batch cimport Batch, Incoming
 from penstock.kernel.dedupe cimport DedupeWindow
 from penstock.kernel.index cimport Block, Index, Matcher
-from penstock.kernel.log cimport BlockFile, Committer, Log
+from penstock.kernel.committer cimport Committer
+from penstock.kernel.log cimport BlockFile, Log
 from penstock.kernel.marks cimport Marks
 from penstock.kernel.message cimport Message
 from penstock.kernel.record cimport Record

@@ -1,7 +1,8 @@
 from os import PathLike
 
+from penstock.kernel.committer import Committer
 from penstock.kernel.disk import Disk
-from penstock.kernel.log import Committer, Log
+from penstock.kernel.log import Log
 
 class Ledger:
     """An append-only log of consumers, each known by a number."""

@@ -16,7 +16,8 @@ from penstock.kernel.format cimport RECORD_SIZE_MAX, RECORDS_START
 from penstock.kernel.ledger_record cimport (
     LEDGER_END, LEDGER_NOTE, LEDGER_PUT, LEDGER_REMOVE, ledger_begin, ledger_finish, ledger_size,
 )
-from penstock.kernel.log cimport DURABLE_OS, Committer, free_block_file
+from penstock.kernel.committer cimport Committer
+from penstock.kernel.log cimport DURABLE_OS, free_block_file
 from penstock.kernel.varint cimport varint_size, write_varint
 
 cdef extern from "time.h" nogil:

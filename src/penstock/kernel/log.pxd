@@ -1,24 +1,16 @@
-# The write side of a stream: block images in memory, what of them is written and synced, HEAD, and the threads that commit.
+# The write side of a stream: block images in memory, what of them is written and synced, and HEAD.
 # Rules: docs/format.md ("Block", "HEAD"), ARCHITECTURE.md ("Commit").
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from penstock.kernel.committer cimport Committable, Committer
 from penstock.kernel.disk cimport Disk
-from penstock.kernel.late_file cimport LateFile
-
-cdef extern from "pthread.h" nogil:
-    ctypedef struct pthread_t:
-        pass
-    ctypedef struct pthread_mutex_t:
-        pass
-    ctypedef struct pthread_cond_t:
-        pass
+from penstock.kernel.threads cimport pthread_cond_t, pthread_mutex_t
 
 cdef enum:
     DURABLE_DISK = 0                       # committed means synced
     DURABLE_OS = 1                         # committed means written
     DURABLE_LAZY = 2                       # committed means appended
     DURABLE_MEMORY = 3                     # there are no files
-    SPARES_MAX = 2
     MARKS_MAX = 64
 
 cdef struct BlockFile:
@@ -50,7 +42,7 @@ cdef struct Mark:                          # where a commit may end: up to here 
 
 cdef void free_block_file(BlockFile* file) noexcept nogil
 
-cdef class Log:
+cdef class Log(Committable):
     cdef Disk disk
     cdef object keeper                     # the index whose blocks own our files
     cdef bytes folder                      # of the block files
@@ -83,12 +75,8 @@ cdef class Log:
     cdef readonly uint64_t fail_count      # roll backs so far
     cdef const char* fail_op
     cdef char* fail_path
-    cdef bint is_queued
     cdef bint is_flushing
-    cdef bint is_asked_again
-    cdef bint is_busy
     cdef bint is_syncing                   # the commit under way has written what it writes
-    cdef bint is_early                     # a thread is to write, or writes, beside that sync
     cdef uint64_t reached                  # how far somebody who last wrote meant to come
     cdef Mark marks[MARKS_MAX]             # of what is submitted and not written, the oldest first
     cdef int mark_count
@@ -113,8 +101,6 @@ cdef class Log:
     cdef int write_files(self, bint is_early) noexcept nogil
     cdef bint is_ahead(self) noexcept nogil
     cdef int sync_files(self, BlockFile* last) noexcept nogil
-    cdef void write_early(self) noexcept nogil
-    cdef bint wants_early(self) noexcept nogil
     cdef int write_now(self) noexcept nogil
     cdef void ask_sync(self, uint64_t position) noexcept nogil
     cdef int sync_behind(self) noexcept nogil
@@ -136,33 +122,3 @@ cdef class Log:
     cdef void skip_over(self) noexcept nogil
     cdef void drop_image(self, BlockFile* file) noexcept nogil
     cdef int open_for_read(self, BlockFile* file) noexcept nogil
-
-cdef class Committer:
-    cdef pthread_mutex_t* lock
-    cdef pthread_cond_t* wake
-    cdef pthread_cond_t* rested            # a thread is done with a log or a late file: those who need to wait for that
-    cdef pthread_t* threads
-    cdef int thread_count
-    cdef int idle
-    cdef bint is_stopping
-    cdef void** queue                      # logs that have something to commit, each at most once
-    cdef Py_ssize_t queue_count
-    cdef Py_ssize_t queue_capacity
-    cdef void** early                      # logs that have something to write while they are synced
-    cdef Py_ssize_t early_count
-    cdef void** logs                       # every log, for the background syncs
-    cdef Py_ssize_t log_count
-    cdef list owners                       # keeps the logs alive
-    cdef void** late                       # files that somebody is to write, the oldest first
-    cdef Py_ssize_t late_count
-    cdef uint8_t* spares[2]                # images to be used again; only the owner's thread touches them
-    cdef int spare_count
-    cdef uint64_t spare_size
-    cdef uint8_t* take_image(self, uint64_t size) noexcept nogil
-    cdef bint keep_image(self, uint8_t* image, uint64_t size) noexcept nogil
-    cdef bint ask(self, Log log) noexcept nogil
-    cdef void ask_early(self, Log log) noexcept nogil
-    cdef void add_early(self, Log log) noexcept nogil
-    cdef void wake_one(self) noexcept nogil
-    cdef void write_late(self, LateFile file) noexcept nogil
-    cdef void halt(self) noexcept nogil

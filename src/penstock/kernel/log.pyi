@@ -1,19 +1,9 @@
 from os import PathLike
 
+from penstock.kernel.committer import Committable, Committer
 from penstock.kernel.disk import Disk
-from penstock.kernel.late_file import LateFile
 
-class Committer:
-    """A few threads that commit for those who do not want to wait."""
-
-    def __init__(self) -> None: ...
-    def add(self, log: Log) -> None: ...
-    def remove(self, log: Log) -> None: ...
-    def write_later(self, file: LateFile) -> bool: ...
-    def wait_for_file(self, file: LateFile) -> None: ...
-    def stop(self) -> None: ...
-
-class Log:
+class Log(Committable):
     """Bytes on their way to the disk."""
 
     def __init__(

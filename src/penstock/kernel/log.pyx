@@ -1,4 +1,4 @@
-"""Log and Committer: how appended bytes become durable. Rules: ARCHITECTURE.md, "Commit".
+"""Log: how appended bytes become durable. Rules: ARCHITECTURE.md, "Commit".
 
 The owner (the thread that holds the GIL) appends to the active file's image and submits; whoever commits, the caller itself or a
 commit thread, writes and syncs what was submitted meanwhile. No code here that a commit runs takes the GIL.
@@ -6,37 +6,18 @@ commit thread, writes and syncs what was submitted meanwhile. No code here that 
 import os
 
 cimport cython
-from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.errno cimport EACCES, EIO, ENOMEM, EPERM, EROFS
-from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memmove, memset, strdup
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memmove, strdup
 
 from penstock.kernel.format cimport HEAD_OPEN, HEAD_SIZE, HEAD_SLOT_SIZE, HEAD_SLOT_STRIDE, HEAD_STOPPED
-from penstock.kernel.late_file cimport LATE_BEGUN, LATE_DONE, LATE_WAITING
+from penstock.kernel.monotonic cimport monotonic_ns
+from penstock.kernel.threads cimport (
+    pthread_cond_broadcast, pthread_cond_destroy, pthread_cond_init, pthread_cond_wait, pthread_mutex_destroy, pthread_mutex_init,
+    pthread_mutex_lock, pthread_mutex_trylock, pthread_mutex_unlock,
+)
 from penstock.kernel.xxh64 cimport xxh64
 
-
-cdef extern from "pthread.h" nogil:
-    int pthread_create(pthread_t* thread, void* attr, void* (*start)(void*) noexcept nogil, void* arg)
-    int pthread_join(pthread_t thread, void** result)
-    int pthread_mutex_init(pthread_mutex_t* mutex, void* attr)
-    int pthread_mutex_lock(pthread_mutex_t* mutex)
-    int pthread_mutex_trylock(pthread_mutex_t* mutex)
-    int pthread_mutex_unlock(pthread_mutex_t* mutex)
-    int pthread_mutex_destroy(pthread_mutex_t* mutex)
-    int pthread_cond_init(pthread_cond_t* cond, void* attr)
-    int pthread_cond_signal(pthread_cond_t* cond)
-    int pthread_cond_broadcast(pthread_cond_t* cond)
-    int pthread_cond_wait(pthread_cond_t* cond, pthread_mutex_t* mutex)
-    int pthread_cond_timedwait(pthread_cond_t* cond, pthread_mutex_t* mutex, timespec* until)
-    int pthread_cond_destroy(pthread_cond_t* cond)
-
-cdef extern from "time.h" nogil:
-    cdef struct timespec:
-        long tv_sec
-        long tv_nsec
-    int clock_gettime(int clock, timespec* out)
-    int CLOCK_REALTIME, CLOCK_MONOTONIC
 
 cdef extern from "sys/mman.h" nogil:
     void* mmap(void* addr, size_t size, int prot, int flags, int fd, long offset)
@@ -48,41 +29,12 @@ cdef extern from "unistd.h" nogil:
     ssize_t c_write "write"(int fd, const void* buf, size_t count)
     int c_close "close"(int fd)
 
-cdef extern from *:
-    """
-    #include <stdint.h>
-    #include <string.h>
-    #include <sys/syscall.h>
-    #include <unistd.h>
-
-    /* Linux 6.12 and later let a thread ask for short turns; in return it need not wait until another's is over. */
-    static void pst_take_short_turns(void) {
-    #ifdef SYS_sched_setattr
-        struct {
-            uint32_t size, policy;
-            uint64_t flags;
-            int32_t nice;
-            uint32_t priority;
-            uint64_t runtime, deadline, period;
-        } attr;
-        /* All else stays as whoever started us wanted it: niceness, and classes other than the ordinary one. */
-        memset(&attr, 0, sizeof attr);
-        if (syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0) == 0 && attr.policy == 0) {
-            attr.runtime = 100000;
-            syscall(SYS_sched_setattr, 0, &attr, 0);
-        }
-    #endif
-    }
-    """
-    void take_short_turns "pst_take_short_turns"() noexcept nogil
-
 cdef extern from "fcntl.h" nogil:
     int O_RDONLY, O_RDWR, O_CREAT, O_TRUNC, O_NOATIME
 
 cdef enum:
     SYNC_INTERVAL_MS = 1000                # `os` and `lazy` are synced in the background this often
     LAZY_MS = 8                            # `lazy` is written this late at the latest
-    THREADS_MAX = 4
     CHUNK = 1048576
     SLACK = 131072                         # what an image has above the size of a block
     AHEAD_MIN = 16384                      # zeros that are written ahead of small commits: as many as the file has bytes, …
@@ -94,12 +46,6 @@ cdef enum:
     EARLY_MIN = 524288                     # so much is worth a thread that writes it while what came before is synced
     EARLY_MAX = 4194304                    # so much of it may wait for its sync
     AHEAD_NEVER = 4611686018427387904      # `zeroed` of a file for which there was no space
-
-
-cdef int64_t now_ns() noexcept nogil:
-    cdef timespec t
-    clock_gettime(CLOCK_MONOTONIC, &t)
-    return <int64_t>t.tv_sec * 1000000000 + t.tv_nsec
 
 
 cdef void free_block_file(BlockFile* file) noexcept nogil:
@@ -348,7 +294,7 @@ cdef class Log:
         self.submitted = self.appended
         self.submitted_seq = self.appended_seq
         if self.dirty_since == 0:
-            self.dirty_since = now_ns()
+            self.dirty_since = monotonic_ns()
         pthread_mutex_unlock(self.lock)
 
     cdef int fail(self, int code, const char* op, const char* path) noexcept nogil:
@@ -562,7 +508,7 @@ cdef class Log:
         if sync:
             self.synced = target
             self.synced_seq = target_seq
-            self.dirty_since = 0 if self.submitted == target else now_ns()
+            self.dirty_since = 0 if self.submitted == target else monotonic_ns()
             self.let_go_of_whole(last)
         if last != NULL and (sync or self.durability != DURABLE_DISK):
             self.store_head(last.id, last.committed, HEAD_OPEN)
@@ -682,7 +628,7 @@ cdef class Log:
             if target > self.synced:
                 self.synced = target
                 self.synced_seq = target_seq
-            self.dirty_since = 0 if self.submitted == self.synced else now_ns()
+            self.dirty_since = 0 if self.submitted == self.synced else monotonic_ns()
         self.let_go_of_whole(NULL)
         pthread_cond_broadcast(self.moved)
         pthread_mutex_unlock(self.lock)
@@ -707,6 +653,29 @@ cdef class Log:
         fields[15] = xxh64(self.head, 120, 0)
         self.disk.store_mapped(self.head_fd, self.head_map, self.head, HEAD_SLOT_SIZE,
                                (self.head_counter & 1) * HEAD_SLOT_STRIDE)
+
+    # What a commit thread does for it.
+
+    cdef int64_t due(self) noexcept nogil:
+        if self.durability == DURABLE_DISK or self.dirty_since == 0:
+            return 0
+        if self.durability == DURABLE_LAZY and self.written != self.submitted:
+            return self.dirty_since + LAZY_MS * 1000000
+        return self.dirty_since + SYNC_INTERVAL_MS * <int64_t>1000000
+
+    cdef void work(self, bint is_asked) noexcept nogil:
+        """What is due: the commit that was asked for, the late write of `lazy`, or the background sync."""
+        if is_asked and self.durability != DURABLE_DISK and self.sync_wanted > self.synced:
+            if self.flush(False) == 0:
+                self.sync_behind()         # beside the writers: they do not wait for it
+        elif is_asked:
+            self.flush(self.durability == DURABLE_DISK)
+        elif self.durability == DURABLE_LAZY and self.written != self.submitted:
+            self.flush(False)
+        elif self.sync_behind() < 0:
+            self.dirty_since = monotonic_ns()   # tried again in a second
+        if self.fail_errno and self.durability == DURABLE_LAZY:
+            self.dirty_since = monotonic_ns()
 
     # Dealing with a failure: the owner's part.
 
@@ -858,7 +827,7 @@ cdef class Log:
 
     def attach(self):
         if self.committer is not None:
-            self.committer.add(self)
+            self.committer.add(self, self.durability != DURABLE_DISK)
 
     def detach(self):
         if self.committer is not None:
@@ -866,294 +835,3 @@ cdef class Log:
 
     def set_notify(self, int fd):
         self.notify_fd = fd
-
-
-cdef void* _run(void* arg) noexcept nogil:
-    """A commit thread: takes logs from the queue; between times syncs those that are due."""
-    take_short_turns()
-    _serve(<Committer>arg)
-    return NULL
-
-
-cdef int64_t _due(Log log) noexcept nogil:
-    """When `log` wants background work, in monotonic ns; 0: never."""
-    if log.durability == DURABLE_DISK or log.dirty_since == 0 or log.is_busy:
-        return 0
-    if log.durability == DURABLE_LAZY and log.written != log.submitted:
-        return log.dirty_since + LAZY_MS * 1000000
-    return log.dirty_since + SYNC_INTERVAL_MS * <int64_t>1000000
-
-
-cdef void _work(Log log, bint is_asked) noexcept nogil:
-    """What is due: the commit that was asked for, the late write of `lazy`, or the background sync."""
-    if is_asked and log.durability != DURABLE_DISK and log.sync_wanted > log.synced:
-        if log.flush(False) == 0:
-            log.sync_behind()              # beside the writers: they do not wait for it
-    elif is_asked:
-        log.flush(log.durability == DURABLE_DISK)
-    elif log.durability == DURABLE_LAZY and log.written != log.submitted:
-        log.flush(False)
-    elif log.sync_behind() < 0:
-        log.dirty_since = now_ns()          # tried again in a second
-    if log.fail_errno and log.durability == DURABLE_LAZY:
-        log.dirty_since = now_ns()
-
-
-cdef void _serve(Committer owner) noexcept nogil:
-    cdef void* found
-    cdef timespec until
-    cdef Py_ssize_t n
-    cdef int64_t now, next_due, due
-    cdef bint is_asked
-    pthread_mutex_lock(owner.lock)
-    while True:
-        if owner.early_count:
-            owner.early_count -= 1
-            found = owner.early[owner.early_count]
-            pthread_mutex_unlock(owner.lock)
-            (<Log>found).write_early()
-            pthread_mutex_lock(owner.lock)
-            (<Log>found).is_early = False
-            pthread_cond_broadcast(owner.rested)
-            continue
-        found = NULL
-        now = now_ns()
-        next_due = now + 1000000000
-        is_asked = owner.queue_count > 0
-        if is_asked:
-            found = owner.queue[0]
-            owner.queue_count -= 1
-            for n in range(owner.queue_count):
-                owner.queue[n] = owner.queue[n + 1]
-            (<Log>found).is_queued = False
-        else:
-            for n in range(owner.log_count):
-                due = _due(<Log>owner.logs[n])
-                if due and due <= now:
-                    found = owner.logs[n]
-                    break
-                if due:
-                    next_due = min(next_due, due)
-        if found == NULL and owner.late_count:
-            found = owner.late[0]
-            owner.late_count -= 1
-            memmove(owner.late, owner.late + 1, owner.late_count * sizeof(void*))
-            owner.write_late(<LateFile>found)
-            continue
-        if found == NULL:
-            if owner.is_stopping:
-                break
-            owner.idle += 1
-            clock_gettime(CLOCK_REALTIME, &until)
-            due = next_due - now + until.tv_nsec
-            until.tv_sec += due // 1000000000
-            until.tv_nsec = due % 1000000000
-            pthread_cond_timedwait(owner.wake, owner.lock, &until)
-            owner.idle -= 1
-            continue
-        (<Log>found).is_busy = True
-        pthread_mutex_unlock(owner.lock)
-        _work(<Log>found, is_asked)
-        pthread_mutex_lock(owner.lock)
-        (<Log>found).is_busy = False
-        if (<Log>found).is_asked_again:
-            (<Log>found).is_asked_again = False
-            (<Log>found).is_queued = True
-            owner.queue[owner.queue_count] = found
-            owner.queue_count += 1
-        pthread_cond_broadcast(owner.rested)
-    pthread_mutex_unlock(owner.lock)
-
-
-@cython.no_gc_clear
-cdef class Committer:
-    """A few threads that commit for those who do not want to wait. They start when first asked."""
-
-    def __cinit__(self):
-        self.lock = <pthread_mutex_t*>calloc(1, sizeof(pthread_mutex_t))
-        self.wake = <pthread_cond_t*>calloc(1, sizeof(pthread_cond_t))
-        self.rested = <pthread_cond_t*>calloc(1, sizeof(pthread_cond_t))
-        self.threads = <pthread_t*>calloc(THREADS_MAX, sizeof(pthread_t))
-        if self.lock == NULL or self.wake == NULL or self.rested == NULL or self.threads == NULL:
-            raise MemoryError
-        pthread_mutex_init(self.lock, NULL)
-        pthread_cond_init(self.wake, NULL)
-        pthread_cond_init(self.rested, NULL)
-        self.owners = []
-
-    def __dealloc__(self):
-        cdef int n
-        self.halt()
-        for n in range(self.spare_count):
-            munmap(self.spares[n], self.spare_size)
-        free(self.queue)
-        free(self.early)
-        free(self.logs)
-        free(self.late)
-        free(self.lock)
-        free(self.wake)
-        free(self.rested)
-        free(self.threads)
-
-    # Spare images: fresh memory costs a page fault every 4 KiB, which is a tenth of a publish.
-
-    cdef uint8_t* take_image(self, uint64_t size) noexcept nogil:
-        if self.spare_count and self.spare_size == size:
-            self.spare_count -= 1
-            return self.spares[self.spare_count]
-        return NULL
-
-    cdef bint keep_image(self, uint8_t* image, uint64_t size) noexcept nogil:
-        if self.spare_count == SPARES_MAX or (self.spare_count and self.spare_size != size):
-            return False
-        self.spare_size = size
-        self.spares[self.spare_count] = image
-        self.spare_count += 1
-        return True
-
-    cdef bint ask(self, Log log) noexcept nogil:
-        """Have what `log` has submitted committed soon. Starts a thread when all are at work."""
-        cdef bint is_started = True
-        pthread_mutex_lock(self.lock)
-        if log.is_busy or log.is_queued:
-            log.is_asked_again = log.is_busy  # the thread that has it looks once more
-            self.add_early(log)
-        else:
-            self.queue[self.queue_count] = <void*>log
-            self.queue_count += 1
-            log.is_queued = True
-            self.wake_one()
-            is_started = self.thread_count > 0
-        pthread_mutex_unlock(self.lock)
-        return is_started
-
-    cdef void ask_early(self, Log log) noexcept nogil:
-        """Have what `log` has submitted written beside the sync that is under way."""
-        pthread_mutex_lock(self.lock)
-        self.add_early(log)
-        pthread_mutex_unlock(self.lock)
-
-    cdef void add_early(self, Log log) noexcept nogil:
-        """The same for a caller that has the lock."""
-        if log.wants_early():
-            log.is_early = True
-            self.early[self.early_count] = <void*>log
-            self.early_count += 1
-            self.wake_one()
-
-    cdef void wake_one(self) noexcept nogil:
-        """There is work: wake a thread that rests, or start one. The caller has the lock."""
-        if self.idle:
-            pthread_cond_signal(self.wake)
-        elif self.thread_count < THREADS_MAX and not self.is_stopping:
-            if pthread_create(&self.threads[self.thread_count], NULL, _run, <void*>self) == 0:
-                self.thread_count += 1
-
-    # Files that may come late. What is asked for goes before them.
-
-    def write_later(self, LateFile file not None):
-        """Have a file written by a commit thread; False where there is none. Who hands one over waits for it, some time."""
-        cdef void* grown
-        if self.thread_count == 0:
-            return False
-        file.is_handed_over = True
-        Py_INCREF(file)
-        pthread_mutex_lock(self.lock)
-        grown = realloc(self.late, (self.late_count + 1) * sizeof(void*))
-        if grown != NULL:
-            self.late = <void**>grown
-            self.late[self.late_count] = <void*>file
-            self.late_count += 1
-            if self.idle:
-                pthread_cond_signal(self.wake)   # else one comes to it when it has nothing to commit
-        pthread_mutex_unlock(self.lock)
-        return True                        # without memory for it: whoever waits for it writes it
-
-    def wait_for_file(self, LateFile file not None):
-        """Return when a file is written, or could not be: by this thread, if nobody has begun."""
-        cdef Py_ssize_t n, kept = 0
-        if file.state != LATE_DONE and self.thread_count:    # without threads it is a parent's, from before a fork
-            with nogil:
-                pthread_mutex_lock(self.lock)
-                if file.state == LATE_WAITING:
-                    for n in range(self.late_count):
-                        if self.late[n] != <void*>file:
-                            self.late[kept] = self.late[n]
-                            kept += 1
-                    self.late_count = kept
-                    self.write_late(file)
-                while file.state != LATE_DONE:
-                    pthread_cond_wait(self.rested, self.lock)
-                pthread_mutex_unlock(self.lock)
-        if file.is_handed_over:
-            file.is_handed_over = False
-            Py_DECREF(file)
-
-    cdef void write_late(self, LateFile file) noexcept nogil:
-        """Write a file that is off the list. The caller has the lock, and has it again after."""
-        file.state = LATE_BEGUN
-        pthread_mutex_unlock(self.lock)
-        file.write()
-        pthread_mutex_lock(self.lock)
-        file.state = LATE_DONE
-        pthread_cond_broadcast(self.rested)
-
-    def add(self, Log log not None):
-        cdef Py_ssize_t room = len(self.owners) + 1
-        pthread_mutex_lock(self.lock)
-        self.queue = <void**>realloc(self.queue, room * sizeof(void*))
-        self.early = <void**>realloc(self.early, room * sizeof(void*))
-        self.logs = <void**>realloc(self.logs, room * sizeof(void*))
-        self.logs[self.log_count] = <void*>log
-        self.log_count += 1
-        if log.durability != DURABLE_DISK and self.thread_count == 0:
-            if pthread_create(&self.threads[0], NULL, _run, <void*>self) == 0:
-                self.thread_count = 1
-        pthread_mutex_unlock(self.lock)
-        self.owners.append(log)
-
-    def remove(self, Log log not None):
-        """Forget `log`; returns when no thread works on it."""
-        cdef Py_ssize_t n, kept = 0
-        if log not in self.owners:
-            return
-        with nogil:
-            pthread_mutex_lock(self.lock)
-            while log.is_busy or log.is_early:
-                pthread_cond_wait(self.rested, self.lock)
-            for n in range(self.queue_count):
-                if self.queue[n] != <void*>log:
-                    self.queue[kept] = self.queue[n]
-                    kept += 1
-            self.queue_count = kept
-            log.is_queued = False
-            kept = 0
-            for n in range(self.log_count):
-                if self.logs[n] != <void*>log:
-                    self.logs[kept] = self.logs[n]
-                    kept += 1
-            self.log_count = kept
-            pthread_mutex_unlock(self.lock)
-        self.owners.remove(log)
-
-    cdef void halt(self) noexcept nogil:
-        cdef int n
-        if self.thread_count == 0:
-            return                         # none was started, or they are a parent's, from before a fork
-        pthread_mutex_lock(self.lock)
-        self.is_stopping = True
-        pthread_cond_broadcast(self.wake)
-        pthread_mutex_unlock(self.lock)
-        for n in range(self.thread_count):
-            pthread_join(self.threads[n], NULL)
-        self.thread_count = 0
-
-    def stop(self):
-        """End the threads; logs have been removed before."""
-        with nogil:
-            self.halt()
-
-    def forget_threads(self):
-        """After a fork: the threads are the parent's, and so is what they were to write."""
-        self.thread_count = 0
-        self.late_count = 0

@@ -1,12 +1,6 @@
 # The clock that never goes back.
 from libc.stdint cimport int64_t
-
-cdef extern from "time.h" nogil:
-    cdef struct timespec:
-        long tv_sec
-        long tv_nsec
-    int clock_gettime(int clock, timespec* at)
-    int CLOCK_MONOTONIC
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 
 cdef inline int64_t monotonic_ns() noexcept nogil:

@@ -7,7 +7,7 @@ leaves out. A subject with an empty token matches no entry.
 
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcmp
-from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+from penstock.kernel.monotonic cimport monotonic_ns
 from penstock.kernel.subject cimport (
     Filters, as_bytes, filter_covers, filter_is_literal, filters_overlap, subject_matches,
 )
@@ -20,12 +20,6 @@ cdef enum:
 cdef int64_t PRUNE_EVERY_NS = 1_000_000_000
 cdef int64_t RESPONSES_MAX_DEFAULT = 1
 cdef int64_t RESPONSES_EXPIRES_NS_DEFAULT = 120_000_000_000
-
-
-cdef inline int64_t monotonic_ns() noexcept nogil:
-    cdef timespec now
-    clock_gettime(CLOCK_MONOTONIC, &now)
-    return <int64_t>now.tv_sec * 1_000_000_000 + now.tv_nsec
 
 
 cdef inline bint has_empty_token(const uint8_t* s, Py_ssize_t n) noexcept nogil:

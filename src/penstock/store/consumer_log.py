@@ -11,9 +11,9 @@ import os
 from collections.abc import Iterable
 
 from penstock.errors import DiskFull, StoreError, WriteFailed
+from penstock.kernel.committer import Committer
 from penstock.kernel.disk import Disk
 from penstock.kernel.ledger import Ledger
-from penstock.kernel.log import Committer
 from penstock.store.consumer_entries import Entry, EntryReader, LogHeader, log_name, read_entries
 from penstock.store.report import Report
 

@@ -19,11 +19,12 @@ from penstock.interfaces import Clock, SystemClock
 from penstock.kernel import summary as kernel
 from penstock.kernel.batch import Batch
 from penstock.kernel.block_scan import scan_block
+from penstock.kernel.committer import Committer
 from penstock.kernel.constants import REASONS, RECORDS_START
 from penstock.kernel.core import Core
 from penstock.kernel.disk import Disk
 from penstock.kernel.index import Index
-from penstock.kernel.log import Committer, Log
+from penstock.kernel.log import Log
 from penstock.kernel.marks import Marks
 from penstock.kernel.reader import Query
 from penstock.kernel.seq_set import SeqSet

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable
 from itertools import count
 
+from penstock.kernel.committer import Committer
 from penstock.kernel.disk import Disk
 from penstock.kernel.late_file import LateFile
-from penstock.kernel.log import Committer
 
 PENDING_MAX = 8  # so many of a stream wait for a thread that has time; then the stream waits for them
 
