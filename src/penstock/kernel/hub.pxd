@@ -32,6 +32,7 @@ cdef class Hub:
     cdef int ask_turn(self) except -1
     cdef int soil(self, Client client) except -1
     cdef Py_ssize_t gathered(self) noexcept
+    cdef bint has_others(self) noexcept
     cdef Py_ssize_t consume(self, Link client, const uint8_t* data, Py_ssize_t size) except -1
     cdef void tire(self, Client client) noexcept
     cdef int publish(self, Link client, Command* command) except -1

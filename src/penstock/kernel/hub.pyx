@@ -139,7 +139,7 @@ cdef class Hub:
     def can_wait(self):
         """Whether nothing came but a few messages for streams that are at a commit: they go with the next one anyway."""
         cdef Ingest ingest
-        if self.dirty or self.calls or not self.touched:
+        if self.has_others() or not self.touched:
             return False
         for ingest in self.touched:
             if ingest.batch.count > HELD_MAX or not ingest.intake.is_held:
@@ -147,14 +147,16 @@ cdef class Hub:
         return True
 
     cdef Py_ssize_t gathered(self) noexcept:
-        """How many messages wait for the end of the turn; -1 when something else is to be done."""
+        """How many messages wait for the end of the turn."""
         cdef Ingest ingest
         cdef Py_ssize_t count = 0
-        if self.dirty or self.calls:
-            return -1
         for ingest in self.touched:
             count += ingest.batch.count
         return count
+
+    cdef bint has_others(self) noexcept:
+        """Does anything else than such messages wait for it: frames for clients, calls?"""
+        return len(self.dirty) > 0 or len(self.calls) > 0
 
     def put_off_turn_end(self):
         """Nothing has to be done now: it comes with the end of that commit, or with whatever is to be done next."""
@@ -194,7 +196,7 @@ cdef class Hub:
 
     def take_batches(self):
         """Take what small reads left for the end of the turn: how many messages."""
-        cdef Py_ssize_t count = max(self.gathered(), 0)
+        cdef Py_ssize_t count = self.gathered()
         self.has_borrowed = True
         self.end_read()
         return count

@@ -110,7 +110,7 @@ cdef class Sockets:
     def gather(self, Hub hub not None, Py_ssize_t wanted, int64_t quiet_ns, int64_t most_ns):
         """Read on until so many messages wait for the end of the turn, nothing more comes, or something else is to be done."""
         cdef int64_t until = monotonic_ns() + most_ns
-        while 0 <= hub.gathered() < wanted and monotonic_ns() < until:
+        while not hub.has_others() and hub.gathered() < wanted and monotonic_ns() < until:
             if self.look(quiet_ns) == 0 or self.is_told:
                 break
 
