@@ -167,10 +167,10 @@ def test_after_a_fault_memory_and_disk_agree_on_what_the_limits_removed(room: Pa
     """A piece with its deletes is committed, the next one fails: what the first removed does not come back."""
     chance = random.Random(chunk_seed("pieces and limits", kind))
     limits = Limits(block_size=1 << 20, max_msgs=9)
-    for number in range(max(6, STATES // 25)):
+    for _ in range(max(6, STATES // 25)):
         disk = CrashDisk(room)
         disk.sync_delay_us = 2_000
-        writer = Writer(room / f"s{number}", disk, limits)
+        writer = Writer(room / "s", disk, limits)
         for n in range(BATCHES):
             if chance.random() < 0.15:
                 disk.clear_faults()
@@ -188,6 +188,7 @@ def test_after_a_fault_memory_and_disk_agree_on_what_the_limits_removed(room: Pa
         check_agree(writer, room / "copy", limits)
         writer.finish()
         writer.stop()
+        shutil.rmtree(writer.root)  # a disk remembers all that it found
 
 
 def test_a_batch_that_goes_over_blocks_is_kept_whole_or_not_at_all(room: Path) -> None:
@@ -215,7 +216,7 @@ def test_a_fault_while_both_are_under_way(room: Path, kind: str) -> None:
     for number in range(max(4, STATES // 25)):
         disk = CrashDisk(room)
         disk.sync_delay_us = 2_000
-        root = room / f"s{number}"
+        root = room / "s"
         writer = Writer(root, disk)
         for n in range(BATCHES):
             if chance.random() < 0.15:
@@ -235,3 +236,4 @@ def test_a_fault_while_both_are_under_way(room: Path, kind: str) -> None:
         again = FileStore(root, STREAM_ID, limits=LIMITS, durability="disk")
         assert {message.seq: message.data for message in again.read()}.items() >= found.items()
         again.stop()
+        shutil.rmtree(root)
