@@ -27,7 +27,6 @@ cdef class Committer:
     cdef bint is_stopping
     cdef void** queue                      # those who have something to commit, each at most once
     cdef Py_ssize_t queue_count
-    cdef Py_ssize_t queue_capacity
     cdef void** early                      # those who have something to write while they are synced
     cdef Py_ssize_t early_count
     cdef void** served                     # all of them, for what is due without being asked for
@@ -42,7 +41,8 @@ cdef class Committer:
     cdef bint keep_image(self, uint8_t* image, uint64_t size) noexcept nogil
     cdef bint ask(self, Committable one) noexcept nogil
     cdef void ask_early(self, Committable one) noexcept nogil
-    cdef void add_early(self, Committable one) noexcept nogil
-    cdef void wake_one(self) noexcept nogil
+    cdef bint add_early(self, Committable one) noexcept nogil
+    cdef bint find_thread(self) noexcept nogil
+    cdef void let_go(self, bint wakes) noexcept nogil
     cdef void write_late(self, LateFile file) noexcept nogil
     cdef void halt(self) noexcept nogil

@@ -190,41 +190,48 @@ cdef class Committer:
 
     cdef bint ask(self, Committable one) noexcept nogil:
         """Have what `one` has submitted committed soon. Starts a thread when all are at work."""
-        cdef bint is_started = True
+        cdef bint is_started = True, wakes
         pthread_mutex_lock(self.lock)
         if one.is_busy or one.is_queued:
             one.is_asked_again = one.is_busy  # the thread that has it looks once more
-            self.add_early(one)
+            wakes = self.add_early(one)
         else:
             self.queue[self.queue_count] = <void*>one
             self.queue_count += 1
             one.is_queued = True
-            self.wake_one()
+            wakes = self.find_thread()
             is_started = self.thread_count > 0
-        pthread_mutex_unlock(self.lock)
+        self.let_go(wakes)
         return is_started
 
     cdef void ask_early(self, Committable one) noexcept nogil:
         """Have what `one` has submitted written beside the sync that is under way."""
         pthread_mutex_lock(self.lock)
-        self.add_early(one)
-        pthread_mutex_unlock(self.lock)
+        self.let_go(self.add_early(one))
 
-    cdef void add_early(self, Committable one) noexcept nogil:
-        """The same for a caller that has the lock."""
-        if one.wants_early():
-            one.is_early = True
-            self.early[self.early_count] = <void*>one
-            self.early_count += 1
-            self.wake_one()
+    cdef bint add_early(self, Committable one) noexcept nogil:
+        """The same for a caller that has the lock: is a thread to be woken for it?"""
+        if not one.wants_early():
+            return False
+        one.is_early = True
+        self.early[self.early_count] = <void*>one
+        self.early_count += 1
+        return self.find_thread()
 
-    cdef void wake_one(self) noexcept nogil:
-        """There is work: wake a thread that rests, or start one. The caller has the lock."""
+    cdef bint find_thread(self) noexcept nogil:
+        """There is work: is a thread to be woken for it, because one rests? Else one is started. The caller has the lock."""
         if self.idle:
-            pthread_cond_signal(self.wake)
-        elif self.thread_count < THREADS_MAX and not self.is_stopping:
+            return True
+        if self.thread_count < THREADS_MAX and not self.is_stopping:
             if pthread_create(&self.threads[self.thread_count], NULL, _run, <void*>self) == 0:
                 self.thread_count += 1
+        return False
+
+    cdef void let_go(self, bint wakes) noexcept nogil:
+        """Let go of the lock, then wake a thread: it wants the lock at once, and would sleep again while we have it."""
+        pthread_mutex_unlock(self.lock)
+        if wakes:
+            pthread_cond_signal(self.wake)
 
     # Files that may come late. What is asked for goes before them.
 
@@ -241,9 +248,7 @@ cdef class Committer:
             self.late = <void**>grown
             self.late[self.late_count] = <void*>file
             self.late_count += 1
-            if self.idle:
-                pthread_cond_signal(self.wake)   # else one comes to it when it has nothing to commit
-        pthread_mutex_unlock(self.lock)
+        self.let_go(self.idle > 0)         # if none rests, one comes to it when it has nothing to commit
         return True                        # without memory for it: whoever waits for it writes it
 
     def wait_for_file(self, LateFile file not None):
