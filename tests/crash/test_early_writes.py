@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import errno
-import gc
 import random
 import shutil
 from pathlib import Path
 
 import pytest
 from crash_cases import booted, campaign_size, check_images, chunk_seed
+from threaded_writer import STREAM_ID, Writer
 
 from penstock.errors import StoreError
 from penstock.kernel.batch import Batch
-from penstock.kernel.committer import Committer
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
 from penstock.testing import CrashDisk, CrashImage
 
 pytestmark = pytest.mark.campaign
 STATES = campaign_size(1_000) // 5
-STREAM_ID = bytes(16)
 SIZE = 200_000  # five to a block, two to a batch: blocks end within batches
 BATCHES = 40
 LIMITS = Limits(block_size=1 << 20)
@@ -29,62 +27,11 @@ PILED = 60
 PIECE_MAX = 6 << 20  # what one commit writes, and what is written beside it
 
 
-class Writer:
-    """Hands over batch after batch without waiting for the disk, as a server does, and notes what is durable."""
-
-    def __init__(self, root: Path, disk: CrashDisk, limits: Limits = LIMITS) -> None:
-        gc.collect()  # the run before is a cycle that holds tens of megabytes of its disk's log
-        self.root, self.disk, self.committer = root, disk, Committer()
-        self.store = FileStore(root, STREAM_ID, limits=limits, durability="disk", disk=disk, committer=self.committer)
-        self.under_way: list[tuple[int, int]] = []  # (position, sequence)
-        self.durable: list[int] = []
-        self.lost = 0
-
-    def publish(self, seq_hint: int) -> None:
-        batch = Batch.of([("a", b"%09d" % seq_hint + bytes(SIZE))] * 2)
-        try:
-            self.store.append(batch)
-        except StoreError:
-            self.lost += 1
-            return
-        self.under_way.append((self.store.submit(), batch.seqs()[-1]))
-
-    def look(self) -> bool:
-        """Whether something was rolled back."""
-        has_failed = self.store.core.log.failure() is not None
-        if has_failed:
-            try:
-                self.store.retry()
-            except StoreError:
-                return False
-        committed = self.store.committed_position
-        while self.under_way and self.under_way[0][0] <= committed:
-            position, seq = self.under_way.pop(0)
-            try:
-                self.store.check_position(position)
-            except StoreError:
-                self.lost += 1
-                continue
-            self.durable.append(seq)
-            self.disk.mark(seq)
-        return has_failed
-
-    def finish(self) -> None:
-        self.disk.clear_faults()
-        while self.under_way:
-            self.look()
-        self.store.after_commit()
-
-    def stop(self) -> None:
-        self.store.stop()
-        self.committer.stop()
-
-
 def test_a_crash_keeps_what_a_sync_had_covered(room: Path) -> None:
     seed = chunk_seed("early writes", "disk")
     disk = CrashDisk(room)
     disk.sync_delay_us = 4_000
-    writer = Writer(room / "s", disk)
+    writer = Writer(room / "s", disk, LIMITS, SIZE)
     for n in range(BATCHES):
         writer.publish(n)
         writer.look()
@@ -102,7 +49,7 @@ def test_what_piles_up_behind_a_slow_sync_is_committed_in_pieces(room: Path) -> 
     """In one piece, whoever published the first of it would wait for the last, and the disk for what is said after."""
     disk = CrashDisk(room)
     disk.sync_delay_us = 50_000
-    writer = Writer(room / "s", disk, Limits(block_size=64 << 20))
+    writer = Writer(room / "s", disk, Limits(block_size=64 << 20), SIZE)
     for n in range(PILED):
         writer.publish(n)
     disk.sync_delay_us = 0
@@ -119,7 +66,7 @@ def test_what_piles_up_behind_a_slow_sync_is_committed_in_pieces(room: Path) -> 
 def test_the_directory_is_synced_once_for_each_new_block(room: Path) -> None:
     disk = CrashDisk(room)
     disk.sync_delay_us = 2_000
-    writer = Writer(room / "s", disk)
+    writer = Writer(room / "s", disk, LIMITS, SIZE)
     before = disk.position
     for n in range(BATCHES):
         writer.publish(n)
@@ -170,7 +117,7 @@ def test_after_a_fault_memory_and_disk_agree_on_what_the_limits_removed(room: Pa
     for _ in range(max(6, STATES // 25)):
         disk = CrashDisk(room)
         disk.sync_delay_us = 2_000
-        writer = Writer(room / "s", disk, limits)
+        writer = Writer(room / "s", disk, limits, SIZE)
         for n in range(BATCHES):
             if chance.random() < 0.15:
                 disk.clear_faults()
@@ -217,7 +164,7 @@ def test_a_fault_while_both_are_under_way(room: Path, kind: str) -> None:
         disk = CrashDisk(room)
         disk.sync_delay_us = 2_000
         root = room / "s"
-        writer = Writer(root, disk)
+        writer = Writer(root, disk, LIMITS, SIZE)
         for n in range(BATCHES):
             if chance.random() < 0.15:
                 disk.clear_faults()

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock")
 SUBMIT_BYTES = 1 << 18  # as much is worth its own sync: the disk works while the loop appends more
 HOLD_BYTES = 1 << 16  # less than this waits for the end of the commit before it
+FIRST_CLIENTS = 4  # so many are answered before more is done: they go on while the others' answers are written
+QUICK_DISK_S = 0.002  # a disk that takes longer may have a write wait, too: the loop leaves it to a commit thread
 SLOW_DISK_S = 0.03  # a disk that takes longer than this is not waited for in the loop
 RETRY_S = 0.001  # until the next look at a lock that another thread had
 TOO_MANY_REQUESTS = b"NATS/1.0 429 Too Many Requests\r\n\r\n"
@@ -227,8 +229,8 @@ class Intake:
 
     # Commits.
 
-    def submit(self) -> None:
-        """Hand over what was appended: one sync for all of it."""
+    def submit(self, begins: bool = False) -> None:
+        """Hand over what was appended: one sync for all of it. `begins`: the loop has nothing else to do."""
         if self._core.position == self._submitted or self.is_held:
             return
         lock = self.stream._lock
@@ -237,7 +239,7 @@ class Intake:
             return
         try:
             if not self._core.is_closed:
-                self._submitted = self.stream.store.submit()
+                self._submitted = self.stream.store.submit(begins and self._commit_s < QUICK_DISK_S)
                 self.answered = 0
                 self._commit_began = self._commit_began or self._loop.time()
         finally:
@@ -294,7 +296,7 @@ class Intake:
         if self._commit_began and committed >= self._submitted:
             self._commit_s = self._loop.time() - self._commit_began
             self._commit_began = 0.0
-        self.answered += self.account.hub.settle(self.ingest, self.account.sublist)
+        self.answered += self.account.hub.settle(self.ingest, self.account.sublist, FIRST_CLIENTS)
         self.desk.settle()
         self.desk.committed()  # a message follows its answer in one piece, where both go to one client
         self.account.hub.flush()  # they have waited for the disk: the housekeeping comes after them

@@ -164,7 +164,7 @@ class Turn:
             if intake.is_closed:
                 continue
             try:
-                intake.submit()
+                intake.submit(begins=len(gathering) == 1)
             except Exception:
                 log.exception("stream %s: its commit could not be begun", intake.name)
             # What came, and was refused, has nothing to wait for: it stays touched, and the next turn answers it.

@@ -759,12 +759,18 @@ cdef class Core:
         if self.index.change_start != self.index.change_stop:
             self.index.settle(self.log.committed())
 
-    def submit(self):
-        """Hand all that was appended to the commit threads; `committed_position` tells when it is durable."""
+    def submit(self, bint begins=False):
+        """Hand all that was appended to the commit threads; `committed_position` tells when it is durable.
+
+        With `begins` this thread begins with it: for a caller that has nothing else to do until it is durable.
+        """
         cdef Log log = self.log
         if log.durability == DURABLE_MEMORY:
             return log.appended
         log.submit()
+        if begins and log.durability == DURABLE_DISK:
+            with nogil:
+                log.begin()
         if log.durability == DURABLE_DISK or log.appended - log.written > 65536:
             log.committer.ask(log)
         elif log.durability == DURABLE_OS:

@@ -15,6 +15,8 @@ cdef extern from "fcntl.h" nogil:
     int O_RDONLY, O_RDWR, O_CREAT, O_EXCL, O_TRUNC, O_CLOEXEC, O_DIRECTORY
     int c_fallocate "fallocate"(int fd, int mode, long offset, long size)
     int FALLOC_FL_KEEP_SIZE
+    int c_sync_file_range "sync_file_range"(int fd, long offset, long size, unsigned int flags)
+    unsigned int SYNC_FILE_RANGE_WRITE
 
 cdef extern from "unistd.h" nogil:
     int c_close "close"(int fd)
@@ -89,6 +91,10 @@ cdef class Disk:
 
     cdef int sync_file(self, int fd) noexcept nogil:
         return 0 if c_fdatasync(fd) == 0 else -errno
+
+    cdef void begin_sync(self, int fd, int64_t size, int64_t offset) noexcept nogil:
+        """Have the disk begin with what was written. It promises nothing: `sync_file` waits for it and tells what failed."""
+        c_sync_file_range(fd, offset, size, SYNC_FILE_RANGE_WRITE)
 
     cdef int sync_dir(self, const char* path) noexcept nogil:
         cdef int fd = c_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)

@@ -645,8 +645,8 @@ cdef class Hub:
         sublist.remove(<Sub*>token)
         self.ask_turn()                    # it is buried at the turn's end
 
-    def settle(self, Ingest ingest not None, Sublist sublist not None):
-        """Write the answers that are durable by now: for how many clients. Once these are many it stops: the rest is due."""
+    def settle(self, Ingest ingest not None, Sublist sublist not None, Py_ssize_t clients_max=SLICE_CLIENTS):
+        """Write the answers that are durable by now: for how many clients. At so many it stops: the rest is due."""
         cdef Chunk* chunk
         cdef Waiting* item
         cdef Letter letter
@@ -667,7 +667,7 @@ cdef class Hub:
             chunk = ingest.first
             failure = ingest.intake.failure_at(chunk.position) if is_checked else None
             while chunk.done < chunk.count:
-                if len(self.dirty) - others >= SLICE_CLIENTS:
+                if len(self.dirty) - others >= clients_max:
                     break
                 item = &chunk.items[chunk.done]
                 chunk.done += 1

@@ -102,6 +102,7 @@ cdef class Log(Committable):
     cdef bint is_ahead(self) noexcept nogil
     cdef int sync_files(self, BlockFile* last) noexcept nogil
     cdef int write_now(self) noexcept nogil
+    cdef void begin(self) noexcept nogil
     cdef void ask_sync(self, uint64_t position) noexcept nogil
     cdef int sync_behind(self) noexcept nogil
     cdef void let_go_of_whole(self, BlockFile* kept) noexcept nogil

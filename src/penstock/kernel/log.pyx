@@ -42,6 +42,7 @@ cdef enum:
     AHEAD_COMMITS = 256                    # … but for so many commits of the size: large ones that come between pay for them
     AHEAD_COMMIT_MAX = 16384               # what a small commit is
     AHEAD_AFTER = 4                        # the first small commit of a block that gets them
+    BEGIN_MAX = 65536                      # what is begun with before a commit thread is awake
     COMMIT_MAX = 2097152                   # of what was submitted in pieces; one that is larger goes at once
     EARLY_MIN = 524288                     # so much is worth a thread that writes it while what came before is synced
     EARLY_MAX = 4194304                    # so much of it may wait for its sync
@@ -90,14 +91,14 @@ cdef void _write_ahead(Log log, BlockFile* file, uint64_t stop) noexcept nogil:
     """Zeros behind what a small commit is about to write: the sync of a commit that does not make its file longer is one
     write to the disk, without the file system's journal. Where there is no space for them the commit goes on as ever."""
     cdef uint64_t size
-    if log.durability == DURABLE_DISK and stop > file.zeroed and stop - file.written <= AHEAD_COMMIT_MAX:
+    if (log.durability == DURABLE_DISK and stop > file.zeroed and stop - file.written <= AHEAD_COMMIT_MAX
+            and stop + SLACK < file.capacity):
         file.small_count += 1
         if file.small_count < AHEAD_AFTER:
             return                         # who commits now and then need not write more than it has to say
         size = min(stop, AHEAD_COMMITS * (stop - file.written))
         size = min(max(size, <uint64_t>AHEAD_MIN), <uint64_t>AHEAD_MAX)
-        if stop + size + SLACK > file.capacity:
-            return
+        size = min(size, file.capacity - SLACK - stop)       # the block ends there
         if log.disk.pwrite(file.fd, ZEROS, size, stop) < 0:
             log.disk.truncate_file(file.fd, file.written)   # what space there is belongs to the records
             size = AHEAD_NEVER - stop
@@ -528,6 +529,26 @@ cdef class Log:
         self.is_quiet = False
         pthread_mutex_unlock(self.io)
         return answer
+
+    cdef void begin(self) noexcept nogil:
+        """Write a small commit in this thread, and have the disk begin with it: a commit thread takes as long to wake.
+
+        Only where no other is under way, and the file has its zeros there: then nothing else is to be done for it. What fails
+        is left to the commit thread, which tries again.
+        """
+        cdef BlockFile* file
+        cdef uint64_t at
+        if self.submitted - self.synced > BEGIN_MAX or pthread_mutex_trylock(self.io) != 0:
+            return
+        if pthread_mutex_trylock(self.writing) == 0:
+            file = self.last
+            at = file.written if file != NULL else 0
+            if (file != NULL and file.is_created and file.fd >= 0 and file.submitted <= file.zeroed
+                    and file.submitted - at == self.submitted - max(self.ready, self.written)   # nothing in those before
+                    and not self.fail_errno and not self.needs_rewrite and self.write_files(True) == 0):
+                self.disk.begin_sync(file.fd, file.written - at, at)
+            pthread_mutex_unlock(self.writing)
+        pthread_mutex_unlock(self.io)
 
     cdef void ask_sync(self, uint64_t position) noexcept nogil:
         """Have a commit thread sync up to `position`, which was submitted, whatever the durability."""

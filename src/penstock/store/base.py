@@ -105,9 +105,12 @@ class Store:
     def prepare_checkpoint(self) -> None:
         """Do what can be done for the next checkpoint without the stream's lock: most of the waiting for the disk."""
 
-    def submit(self) -> int:
-        """Hand all that was appended to the commit threads: the position at which it is durable."""
-        return self.core.submit()
+    def submit(self, begins: bool = False) -> int:
+        """Hand all that was appended to the commit threads: the position at which it is durable.
+
+        With `begins` the caller, who has nothing else to do, begins with it.
+        """
+        return self.core.submit(begins)
 
     @property
     def committed_position(self) -> int:

@@ -1,0 +1,124 @@
+"""Small commits are begun by whoever submits them, while a commit thread wakes: a crash costs no more for it."""
+
+from __future__ import annotations
+
+import errno
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from crash_cases import booted, campaign_size, check_images, chunk_seed
+from threaded_writer import STREAM_ID, Writer
+
+from penstock.store.file_store import FileStore
+from penstock.store.limits import Limits
+from penstock.testing import CrashDisk, CrashImage
+
+pytestmark = pytest.mark.campaign
+STATES = campaign_size(1_000) // 5
+SIZE = 300
+LIMITS = Limits(block_size=1 << 16)  # which a hundred batches fill
+BATCHES = 250
+WARM = 8  # commits after which a file has zeros ahead of it
+
+
+def begun(room: Path) -> Writer:
+    """A writer whose file has zeros ahead: what it submits now is begun."""
+    writer = Writer(room / "s", CrashDisk(room), LIMITS, SIZE)
+    for n in range(WARM):
+        writer.publish(n)
+        writer.wait()
+    return writer
+
+
+def test_the_caller_writes_and_what_it_cannot_write_the_commit_does(room: Path) -> None:
+    """The fault hits the first write: without one of its own, the commit would fail."""
+    writer = begun(room)
+    writer.disk.fail_at(1, errno.ENOSPC, kinds="pwrite", short=True)
+    writer.publish(WARM, begins=True)
+    assert not writer.wait()
+    assert writer.durable == [2 * (n + 1) for n in range(WARM + 1)]
+    writer.stop()
+
+
+def test_a_write_that_fails_again_refuses_the_message(room: Path) -> None:
+    writer = begun(room)
+    writer.disk.fail_at(1, errno.ENOSPC, kinds="pwrite", persistent=True)
+    writer.publish(WARM, begins=True)
+    assert writer.wait()
+    assert (len(writer.durable), writer.lost) == (WARM, 1)
+    writer.disk.clear_faults()
+    writer.publish(WARM, begins=True)
+    assert not writer.wait()
+    assert writer.durable[-1] == 2 * WARM + 2
+    writer.stop()
+
+
+def test_nothing_is_begun_beside_a_commit(room: Path) -> None:
+    """Whoever submits must not wait for the disk."""
+    writer = begun(room)
+    disk = writer.disk
+    disk.sync_delay_us = 200_000
+    syncs = disk.calls["sync_file"]
+    writer.publish(WARM, begins=True)
+    while disk.calls["sync_file"] == syncs:
+        assert writer.under_way
+    writes = disk.calls["pwrite"]
+    writer.publish(WARM + 1, begins=True)
+    assert disk.calls["pwrite"] == writes
+    assert writer.store.committed_position < writer.under_way[0][0], "the first commit was to be under way still"
+    assert not writer.wait()
+    writer.stop()
+
+
+def test_a_crash_keeps_what_a_sync_had_covered(room: Path) -> None:
+    seed = chunk_seed("begun commits", "disk")
+    chance = random.Random(seed)
+    disk = CrashDisk(room)
+    writer = Writer(room / "s", disk, LIMITS, SIZE)
+    for n in range(BATCHES):
+        writer.publish(n, begins=chance.random() < 0.8)
+        if chance.random() < 0.7:
+            writer.wait()
+    writer.finish()
+    assert len(writer.durable) == BATCHES
+    writer.stop()
+    check_images(disk, room / "images", STATES // 4, seed, check)
+
+
+def check(image: CrashImage) -> None:
+    answered = image.mark or 0
+    with booted(image.is_power_cut):
+        store = FileStore(image.path / "s", STREAM_ID, limits=LIMITS, durability="disk")
+    for seq in range(1, answered + 1):
+        assert store.load(seq).data == b"%09d" % ((seq - 1) // 2) + bytes(SIZE)
+    assert store.state().last_seq >= answered
+    store.stop()
+
+
+@pytest.mark.parametrize("kind", ["pwrite", "sync_file", "create_file"])
+def test_after_a_fault_memory_and_disk_agree(room: Path, kind: str) -> None:
+    seed = chunk_seed("begun faults", kind)
+    chance = random.Random(seed)
+    for number in range(max(4, STATES // 25)):
+        disk = CrashDisk(room)
+        root = room / "s"
+        writer = Writer(root, disk, LIMITS, SIZE)
+        for n in range(BATCHES):
+            if chance.random() < 0.1:
+                disk.clear_faults()
+                code = errno.ENOSPC if chance.random() < 0.5 else errno.EIO
+                disk.fail_at(chance.randint(1, 3), code, kinds=kind, short=kind == "pwrite")
+            writer.publish(n, begins=chance.random() < 0.8)
+            if chance.random() < 0.7:
+                writer.wait()
+        writer.finish()
+        found = {message.seq: message.data for message in writer.store.read()}
+        assert found.keys() >= set(writer.durable), f"seed {seed}, run {number}"
+        assert len(writer.durable) > BATCHES // 2, f"seed {seed}, run {number}: {writer.lost} were lost"
+        writer.stop()
+        again = FileStore(root, STREAM_ID, limits=LIMITS, durability="disk")
+        assert {message.seq: message.data for message in again.read()} == found, f"seed {seed}, run {number}"
+        again.stop()
+        shutil.rmtree(root)
