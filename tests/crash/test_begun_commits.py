@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import random
 import shutil
+import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,14 +15,19 @@ from threaded_writer import STREAM_ID, Writer
 
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
-from penstock.testing import CrashDisk, CrashImage
+from penstock.testing import CrashDisk, CrashImage, Op
 
 pytestmark = pytest.mark.campaign
 STATES = campaign_size(1_000) // 5
 SIZE = 300
 LIMITS = Limits(block_size=1 << 16)  # which a hundred batches fill
 BATCHES = 250
-WARM = 8  # commits after which a file has zeros ahead of it
+WARM = 8  # commits after which a file has zeros ahead of it, …
+ZEROS_MIN = 8 << 10  # … at least so many
+
+
+def used(block: Path) -> int:
+    return len(block.read_bytes().rstrip(b"\0"))
 
 
 def begun(room: Path) -> Writer:
@@ -53,6 +60,32 @@ def test_a_write_that_fails_again_refuses_the_message(room: Path) -> None:
     assert not writer.wait()
     assert writer.durable[-1] == 2 * WARM + 2
     writer.stop()
+
+
+def test_zeros_are_written_between_commits_not_within(room: Path) -> None:
+    """But for the first of a block: a commit that had to write its own would take as long as ten."""
+    disk, block_size = CrashDisk(room), 1 << 17
+    writer = Writer(room / "s", disk, Limits(block_size=block_size), SIZE)
+    commits: Counter[str] = Counter()
+    for n in range(BATCHES * 2):
+        writer.publish(n, begins=True)
+        writer.wait()
+        block = max((room / "s" / "blocks").glob("*.blk"))
+        commits[block.name] += 1
+        deadline = time.monotonic() + 10
+        while commits[block.name] > WARM and block.stat().st_size < min(block_size, used(block) + ZEROS_MIN):
+            assert time.monotonic() < deadline, f"{block.name}: no zeros after commit {commits[block.name]}"
+    writer.stop()
+    writes: dict[int, list[Op]] = {}
+    for op in disk.ops:
+        if op.kind == "pwrite" and (op.path or "").endswith(".blk"):
+            writes.setdefault(op.file, []).append(op)
+    *whole, _ = writes.values()
+    assert len(whole) > 1
+    for ops in whole:
+        zeros = [n for n, op in enumerate(ops) if op.size > 1000 and not any(op.data)]
+        within = [n for n in zeros[:-1] if ops[n + 1].offset + ops[n + 1].size == ops[n].offset]
+        assert len(within) == 1 and len(zeros) > 2
 
 
 def test_nothing_is_begun_beside_a_commit(room: Path) -> None:

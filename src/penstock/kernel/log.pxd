@@ -24,6 +24,7 @@ cdef struct BlockFile:
     uint64_t capacity
     uint64_t reserved                      # space that the file system has set aside
     uint64_t zeroed                        # the file is that long: zeros were written ahead of its records
+    uint64_t piece                         # so many at a time; 0: its last commit was not small
     uint32_t small_count                   # small commits that made the file longer
     uint64_t size                          # appended; only the owner moves it
     uint64_t submitted                     # may be written
@@ -103,6 +104,7 @@ cdef class Log(Committable):
     cdef int sync_files(self, BlockFile* last) noexcept nogil
     cdef int write_now(self) noexcept nogil
     cdef void begin(self) noexcept nogil
+    cdef void write_more_zeros(self) noexcept nogil
     cdef void ask_sync(self, uint64_t position) noexcept nogil
     cdef int sync_behind(self) noexcept nogil
     cdef void let_go_of_whole(self, BlockFile* kept) noexcept nogil

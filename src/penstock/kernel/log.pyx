@@ -38,7 +38,7 @@ cdef enum:
     CHUNK = 1048576
     SLACK = 131072                         # what an image has above the size of a block
     AHEAD_MIN = 16384                      # zeros that are written ahead of small commits: as many as the file has bytes, …
-    AHEAD_MAX = 1048576                    # … between these two, …
+    AHEAD_MAX = 262144                     # … between these two, …
     AHEAD_COMMITS = 256                    # … but for so many commits of the size: large ones that come between pay for them
     AHEAD_COMMIT_MAX = 16384               # what a small commit is
     AHEAD_AFTER = 4                        # the first small commit of a block that gets them
@@ -90,19 +90,31 @@ cdef uint8_t[AHEAD_MAX] ZEROS
 cdef void _write_ahead(Log log, BlockFile* file, uint64_t stop) noexcept nogil:
     """Zeros behind what a small commit is about to write: the sync of a commit that does not make its file longer is one
     write to the disk, without the file system's journal. Where there is no space for them the commit goes on as ever."""
-    cdef uint64_t size
-    if (log.durability == DURABLE_DISK and stop > file.zeroed and stop - file.written <= AHEAD_COMMIT_MAX
-            and stop + SLACK < file.capacity):
+    file.piece = 0
+    if log.durability != DURABLE_DISK or stop - file.written > AHEAD_COMMIT_MAX:
+        return
+    if stop > file.zeroed:
         file.small_count += 1
         if file.small_count < AHEAD_AFTER:
             return                         # who commits now and then need not write more than it has to say
-        size = min(stop, AHEAD_COMMITS * (stop - file.written))
-        size = min(max(size, <uint64_t>AHEAD_MIN), <uint64_t>AHEAD_MAX)
-        size = min(size, file.capacity - SLACK - stop)       # the block ends there
-        if log.disk.pwrite(file.fd, ZEROS, size, stop) < 0:
-            log.disk.truncate_file(file.fd, file.written)   # what space there is belongs to the records
-            size = AHEAD_NEVER - stop
-        file.zeroed = stop + size
+    file.piece = min(stop, AHEAD_COMMITS * (stop - file.written))
+    file.piece = min(max(file.piece, <uint64_t>AHEAD_MIN), <uint64_t>AHEAD_MAX)
+    if stop > file.zeroed:
+        _write_zeros(log, file, stop)
+
+
+cdef bint _write_zeros(Log log, BlockFile* file, uint64_t at) noexcept nogil:
+    """A piece of zeros from `at` on, at most up to where the block ends: whether there are some now."""
+    cdef uint64_t size
+    if at + SLACK >= file.capacity:
+        return False
+    size = min(file.piece, file.capacity - SLACK - at)
+    if log.disk.pwrite(file.fd, ZEROS, size, at) < 0:
+        log.disk.truncate_file(file.fd, file.written)       # what space there is belongs to the records
+        file.zeroed = AHEAD_NEVER
+        return False
+    file.zeroed = at + size
+    return True
 
 
 cdef int _write_file(Log log, BlockFile* file, uint64_t stop, bint is_early) noexcept nogil:
@@ -550,6 +562,25 @@ cdef class Log:
             pthread_mutex_unlock(self.writing)
         pthread_mutex_unlock(self.io)
 
+    cdef void write_more_zeros(self) noexcept nogil:
+        """After a small commit: the next ones find their zeros, and the disk has them before they come."""
+        cdef BlockFile* file
+        cdef uint64_t at
+        pthread_mutex_lock(self.lock)
+        file = self.last
+        if file != NULL:
+            file.users += 1                # it stays on the list
+        pthread_mutex_unlock(self.lock)
+        if file == NULL:
+            return
+        pthread_mutex_lock(self.writing)
+        at = file.zeroed
+        if (file.fd >= 0 and at > file.written and at - file.written < file.piece // 2 and not self.fail_errno
+                and not self.needs_rewrite and _write_zeros(self, file, at)):
+            self.disk.begin_sync(file.fd, file.zeroed - at, at)
+        pthread_mutex_unlock(self.writing)
+        _next_held(self, file, file)
+
     cdef void ask_sync(self, uint64_t position) noexcept nogil:
         """Have a commit thread sync up to `position`, which was submitted, whatever the durability."""
         pthread_mutex_lock(self.lock)
@@ -690,7 +721,8 @@ cdef class Log:
             if self.flush(False) == 0:
                 self.sync_behind()         # beside the writers: they do not wait for it
         elif is_asked:
-            self.flush(self.durability == DURABLE_DISK)
+            if self.flush(self.durability == DURABLE_DISK) == 0 and self.durability == DURABLE_DISK:
+                self.write_more_zeros()
         elif self.durability == DURABLE_LAZY and self.written != self.submitted:
             self.flush(False)
         elif self.sync_behind() < 0:
