@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from penstock.kernel.batch import Batch
+from penstock.kernel.committer import Committer
+from penstock.kernel.summary import dead_blocks
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
 from penstock.store.snapshot import Snapshot
+from penstock.testing import CrashDisk
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -87,6 +90,37 @@ def test_zeros_stand_ahead_up_to_the_end_of_a_block(tmp_path: Path) -> None:
     assert all(len(lengths) < 12 for lengths in grown.values())  # of some eighty commits each
     assert [one.data for one in store.read()] == [b"%0900d" % n for n in range(300)]
     store.stop()
+
+
+def test_the_space_of_a_sealed_block_is_given_back_without_the_owner(tmp_path: Path) -> None:
+    """Whoever appends does not wait for it, and the block is nobody's to remove before it is done."""
+    disk, committer = CrashDisk(tmp_path), Committer()
+    store = FileStore(
+        tmp_path / "s",
+        bytes(16),
+        limits=Limits(block_size=64 * KIB, max_msgs=1),
+        durability="disk",
+        disk=disk,
+        committer=committer,
+    )
+    disk.truncate_delay_us = 300_000
+    while disk.calls["truncate_file"] == 0:
+        store.append(Batch.of([("a", bytes(900))]))
+        position = store.submit(begins=True)
+        while store.committed_position < position and disk.calls["truncate_file"] == 0:
+            pass
+    sealed = store.query.blocks()[0]
+    assert sealed["is_sealed"] and sealed["live"] == 0
+    store.append(Batch.of([("a", b"x")]))
+    last = store.submit(begins=True)
+    assert not dead_blocks(store.core)
+    assert all(op.kind != "truncate_file" for op in disk.ops), "it was to be under way still"
+    while store.committed_position < last:
+        pass
+    assert dead_blocks(store.core) == [sealed["id"]]
+    disk.truncate_delay_us = 0
+    store.stop()
+    committer.stop()
 
 
 def _taken(path: Path) -> int:

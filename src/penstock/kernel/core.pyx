@@ -841,7 +841,7 @@ cdef class Core:
             if size <= RECORDS_START:
                 gone.append((<bytes>file.path, file.is_created))
                 log.unlist(file)
-                free_block_file(file)
+                log.free_file(file)
                 block.file = NULL
                 index.drop_block(index.block_count - 1)
                 continue

@@ -9,7 +9,7 @@ cdef class Disk:
     cdef int64_t pread(self, int fd, uint8_t* out, int64_t size, int64_t offset) noexcept nogil
     cdef int64_t pwrite(self, int fd, const uint8_t* data, int64_t size, int64_t offset) noexcept nogil
     cdef int sync_file(self, int fd) noexcept nogil
-    cdef void begin_sync(self, int fd, int64_t size, int64_t offset) noexcept nogil
+    cdef int begin_sync(self, int fd, int64_t size, int64_t offset) noexcept nogil
     cdef int sync_dir(self, const char* path) noexcept nogil
     cdef int truncate_file(self, int fd, int64_t size) noexcept nogil
     cdef int reserve(self, int fd, int64_t size) noexcept nogil

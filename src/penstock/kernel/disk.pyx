@@ -92,9 +92,9 @@ cdef class Disk:
     cdef int sync_file(self, int fd) noexcept nogil:
         return 0 if c_fdatasync(fd) == 0 else -errno
 
-    cdef void begin_sync(self, int fd, int64_t size, int64_t offset) noexcept nogil:
+    cdef int begin_sync(self, int fd, int64_t size, int64_t offset) noexcept nogil:
         """Have the disk begin with what was written. It promises nothing: `sync_file` waits for it and tells what failed."""
-        c_sync_file_range(fd, offset, size, SYNC_FILE_RANGE_WRITE)
+        return 0 if c_sync_file_range(fd, offset, size, SYNC_FILE_RANGE_WRITE) == 0 else -errno
 
     cdef int sync_dir(self, const char* path) noexcept nogil:
         cdef int fd = c_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)

@@ -33,6 +33,7 @@ cdef struct BlockFile:
     uint64_t synced
     uint64_t committed                     # what a whole commit has covered: below `synced` and `written` after one that failed
     int users                              # threads in a sync of this file
+    bint is_orphan                         # its owner has done with it: the last of them frees it
     BlockFile* next
 
 cdef struct Mark:                          # where a commit may end: up to here was submitted at once
@@ -107,8 +108,10 @@ cdef class Log(Committable):
     cdef void write_more_zeros(self) noexcept nogil
     cdef void ask_sync(self, uint64_t position) noexcept nogil
     cdef int sync_behind(self) noexcept nogil
-    cdef void let_go_of_whole(self, BlockFile* kept) noexcept nogil
+    cdef BlockFile* take_whole(self, BlockFile* kept) noexcept nogil
+    cdef void let_go(self, BlockFile* files) noexcept nogil
     cdef void give_back(self, BlockFile* file) noexcept nogil
+    cdef void free_file(self, BlockFile* file) noexcept nogil
     cdef int64_t write_again(self, BlockFile* file) noexcept nogil
     cdef int fail(self, int code, const char* op, const char* path) noexcept nogil
     cdef void store_head(self, uint64_t block_id, uint64_t offset, uint64_t state) noexcept nogil

@@ -6,7 +6,7 @@ commit thread, writes and syncs what was submitted meanwhile. No code here that 
 import os
 
 cimport cython
-from libc.errno cimport EACCES, EIO, ENOMEM, EPERM, EROFS
+from libc.errno cimport EACCES, EIO, ENOMEM, ENOSPC, EPERM, EROFS
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memmove, strdup
 
@@ -505,13 +505,11 @@ cdef class Log:
             answer = self.sync_files(last)
             self.is_syncing = False
         pthread_mutex_lock(self.lock)
-        if last != NULL:
-            last.users -= 1
         if answer < 0:
+            if last != NULL:
+                last.users -= 1
             pthread_mutex_unlock(self.lock)
             return answer
-        self.written = target
-        self.written_seq = target_seq
         file = self.first if last != NULL and (sync or self.durability != DURABLE_DISK) else NULL
         while file != NULL:
             file.committed = file.covered
@@ -519,12 +517,16 @@ cdef class Log:
                 break
             file = file.next
         if sync:
+            self.let_go(self.take_whole(last))
             self.synced = target
             self.synced_seq = target_seq
             self.dirty_since = 0 if self.submitted == target else monotonic_ns()
-            self.let_go_of_whole(last)
-        if last != NULL and (sync or self.durability != DURABLE_DISK):
-            self.store_head(last.id, last.committed, HEAD_OPEN)
+        self.written = target
+        self.written_seq = target_seq
+        if last != NULL:
+            if sync or self.durability != DURABLE_DISK:
+                self.store_head(last.id, last.committed, HEAD_OPEN)
+            last.users -= 1
         pthread_cond_broadcast(self.moved)
         pthread_mutex_unlock(self.lock)
         if self.notify_fd >= 0 and not self.is_quiet:
@@ -550,15 +552,18 @@ cdef class Log:
         """
         cdef BlockFile* file
         cdef uint64_t at
+        cdef int answer
         if self.submitted - self.synced > BEGIN_MAX or pthread_mutex_trylock(self.io) != 0:
             return
         if pthread_mutex_trylock(self.writing) == 0:
             file = self.last
             at = file.written if file != NULL else 0
-            if (file != NULL and file.is_created and file.fd >= 0 and file.submitted <= file.zeroed
+            if (file != NULL and file.is_created and file.fd >= 0 and file.submitted <= file.zeroed < AHEAD_NEVER
                     and file.submitted - at == self.submitted - max(self.ready, self.written)   # nothing in those before
-                    and not self.fail_errno and not self.needs_rewrite and self.write_files(True) == 0):
-                self.disk.begin_sync(file.fd, file.written - at, at)
+                    and not self.fail_errno and not self.needs_rewrite and self.write_files(True) == 0 and file.written > at):
+                answer = self.disk.begin_sync(file.fd, file.written - at, at)
+                if answer == -EIO or answer == -ENOSPC:
+                    self.needs_rewrite = True   # the kernel may have forgotten it
             pthread_mutex_unlock(self.writing)
         pthread_mutex_unlock(self.io)
 
@@ -566,20 +571,19 @@ cdef class Log:
         """After a small commit: the next ones find their zeros, and the disk has them before they come."""
         cdef BlockFile* file
         cdef uint64_t at
+        pthread_mutex_lock(self.writing)
         pthread_mutex_lock(self.lock)
         file = self.last
         if file != NULL:
             file.users += 1                # it stays on the list
         pthread_mutex_unlock(self.lock)
-        if file == NULL:
-            return
-        pthread_mutex_lock(self.writing)
-        at = file.zeroed
-        if (file.fd >= 0 and at > file.written and at - file.written < file.piece // 2 and not self.fail_errno
-                and not self.needs_rewrite and _write_zeros(self, file, at)):
-            self.disk.begin_sync(file.fd, file.zeroed - at, at)
+        if file != NULL:
+            at = file.zeroed
+            if (file.fd >= 0 and at > file.written and at - file.written < file.piece // 2 and not self.fail_errno
+                    and not self.needs_rewrite and _write_zeros(self, file, at)):
+                self.disk.begin_sync(file.fd, file.zeroed - at, at)   # what fails here is room, not records
+            _next_held(self, file, file)
         pthread_mutex_unlock(self.writing)
-        _next_held(self, file, file)
 
     cdef void ask_sync(self, uint64_t position) noexcept nogil:
         """Have a commit thread sync up to `position`, which was submitted, whatever the durability."""
@@ -589,18 +593,45 @@ cdef class Log:
         pthread_mutex_unlock(self.lock)
         self.committer.ask(self)
 
-    cdef void let_go_of_whole(self, BlockFile* kept) noexcept nogil:
-        """Files that are whole on disk leave the list, up to `kept`. The active one stays, that which `ready` ends in, and
-        those that somebody walks over. The caller has the lock."""
+    cdef BlockFile* take_whole(self, BlockFile* kept) noexcept nogil:
+        """Take those that are whole on disk off the list, up to `kept`. The active one stays, that which `ready` ends in, and
+        those that somebody walks over. The caller has the lock, and lets go of them."""
+        cdef BlockFile* whole = NULL
         cdef BlockFile* file = self.first
         while (file != NULL and file != kept and file != self.last and file != self.ready_last
                and file.synced == file.size and file.committed == file.size and file.entry <= self.linked and file.users == 0):
             self.first = file.next
-            file.next = NULL
-            file.is_listed = False
             self.is_filling = True
-            self.give_back(file)
+            file.next = whole
+            whole = file
             file = self.first
+        return whole
+
+    cdef void let_go(self, BlockFile* files) noexcept nogil:
+        """Give back the space of files that were taken off the list; only then their owner may have them. The caller has the
+        lock, but not meanwhile: the file system may take its time, and the owner's thread wants it."""
+        cdef BlockFile* file = files
+        if files == NULL:
+            return
+        pthread_mutex_unlock(self.lock)
+        while file != NULL:
+            self.give_back(file)
+            file = file.next
+        pthread_mutex_lock(self.lock)
+        while files != NULL:
+            file = files.next
+            files.next = NULL
+            files.is_listed = False
+            files = file
+
+    cdef void free_file(self, BlockFile* file) noexcept nogil:
+        """Free a file that is off the list, now or when the background sync that is at it has ended."""
+        pthread_mutex_lock(self.lock)
+        if file.users:
+            file.is_orphan = True
+        else:
+            free_block_file(file)
+        pthread_mutex_unlock(self.lock)
 
     cdef void give_back(self, BlockFile* file) noexcept nogil:
         """The space that was set aside for a file and is not needed any more. It is only space: a failure harms nobody."""
@@ -672,16 +703,19 @@ cdef class Log:
         is_wanted = self.sync_wanted > self.synced
         for n in range(count):
             files[n].users -= 1
-            if failed == 0 and files[n].synced < stops[n]:
-                files[n].synced = stops[n]
+            if files[n].is_orphan:
+                if files[n].users == 0:
+                    free_block_file(files[n])
+            elif failed == 0:              # a roll back may have made it shorter meanwhile
+                files[n].synced = max(files[n].synced, min(stops[n], files[n].written))
         if failed:
             self.needs_rewrite = True
-        elif is_all:
+        self.let_go(self.take_whole(NULL))
+        if failed == 0 and is_all:
             if target > self.synced:
                 self.synced = target
                 self.synced_seq = target_seq
             self.dirty_since = 0 if self.submitted == self.synced else monotonic_ns()
-        self.let_go_of_whole(NULL)
         pthread_cond_broadcast(self.moved)
         pthread_mutex_unlock(self.lock)
         if is_wanted and failed == 0 and self.notify_fd >= 0:

@@ -61,6 +61,7 @@ cdef class CrashDisk(Disk):
     cdef int64_t call_counts[KIND_COUNT]
     cdef int64_t fired_count
     cdef public int sync_delay_us
+    cdef public int truncate_delay_us
     cdef readonly str root
     cdef readonly dict base, base_files
     cdef list _ops, _marks

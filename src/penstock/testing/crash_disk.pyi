@@ -32,6 +32,7 @@ class CrashDisk(Disk):
     """A real directory, the log of its changes, and the faults to come."""
 
     sync_delay_us: int
+    truncate_delay_us: int
     def __init__(self, root: str | PathLike[str]) -> None: ...
     @property
     def root(self) -> str: ...

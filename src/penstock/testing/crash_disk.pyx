@@ -409,6 +409,10 @@ cdef class CrashDisk(Disk):
         cdef Entry* entry
         pthread_mutex_lock(&self.mutex)
         cdef int answer = -self.enter(TRUNCATE_FILE, &is_short)
+        if self.truncate_delay_us:
+            pthread_mutex_unlock(&self.mutex)
+            usleep(self.truncate_delay_us)
+            pthread_mutex_lock(&self.mutex)
         if answer == 0:
             answer = Disk.truncate_file(self, fd, size)
             if answer == 0:
