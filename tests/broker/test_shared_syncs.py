@@ -16,6 +16,7 @@ from failing_disk import failing
 from still_loop import still
 
 import penstock
+from penstock.broker import turn
 from penstock.server.embedded import EmbeddedServer
 from penstock.testing import SYNC_KINDS, CrashDisk
 
@@ -59,6 +60,31 @@ def test_many_clients_share_syncs(server: EmbeddedServer, disk: CrashDisk) -> No
         seqs = [json.loads(client.message().payload)["seq"] for client in clients]
         assert len(set(seqs)) == CLIENTS
     assert disk.calls["sync_file"] - before <= EACH * CLIENTS // 3, "a few syncs a round, not one for each client"
+    for client in clients:
+        client.close()
+
+
+def test_a_turn_that_has_no_time_left_answers_more_than_the_first_few(
+    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deliveries take theirs before the answers: publishers of a busy stream were to wait seven turns for one."""
+    monkeypatch.setattr(turn, "ANSWER_S", 0.0)
+    counts: list[int] = []
+    serve = turn.Turn._serve
+
+    def counted(self: turn.Turn, intake: Any) -> None:
+        before = intake.answered
+        serve(self, intake)
+        counts.append(intake.answered - before)
+
+    monkeypatch.setattr(turn.Turn, "_serve", counted)
+    clients = [Client(server.port, f"_INBOX.c{n}") for n in range(CLIENTS)]
+    for _ in range(2):
+        for n, client in enumerate(clients):
+            client.send(client.pub("s.a", b"x", f"_INBOX.c{n}.x"))
+        for client in clients:
+            client.message()
+    assert max(counts) > CLIENTS // 2
     for client in clients:
         client.close()
 

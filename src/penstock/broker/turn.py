@@ -139,9 +139,11 @@ class Turn:
             else:
                 intake.submit()
             intake.settle()
-            while intake.ingest.is_due and perf_counter() < self._answer_until:
+            while intake.ingest.is_due:
                 self.sockets.look()  # those who were answered say more: that is read, and costs no turn of its own
                 intake.answer()
+                if perf_counter() >= self._answer_until:
+                    break
             if intake.ingest.is_due:
                 self._left[intake] = None
         except Exception:
@@ -164,7 +166,7 @@ class Turn:
             if intake.is_closed:
                 continue
             try:
-                intake.submit(begins=len(gathering) == 1)
+                intake.submit(begins=len(gathering) == 1 and not self._left)
             except Exception:
                 log.exception("stream %s: its commit could not be begun", intake.name)
             # What came, and was refused, has nothing to wait for: it stays touched, and the next turn answers it.
