@@ -226,6 +226,8 @@ class Cluster:
     def _page(self) -> dict[str, Any] | None:
         try:
             with urllib.request.urlopen(f"{self.web}/json/", timeout=30) as answer:
+                if "json" not in answer.headers.get("Content-Type", ""):
+                    return None  # the page for people, which is there first, answers for all below it
                 page: dict[str, Any] = json.load(answer)
         except urllib.error.HTTPError as error:
             if error.code != HTTPStatus.NOT_FOUND:
