@@ -61,7 +61,7 @@ sanitize: build ## the kernel tests under the address sanitizer
 	@tools/sanitize
 
 crash: build ## crash images: N= states (5000), SEED=
-	@N=$(or $(N),5000) SEED=$(SEED) $(BIN)/python -m pytest -n 2 tests/crash/test_crash_images.py tests/crash/test_early_writes.py
+	@N=$(or $(N),5000) SEED=$(SEED) $(BIN)/python -m pytest -n 2 tests/crash/test_crash_images.py tests/crash/test_early_writes.py tests/crash/test_begun_commits.py
 
 flips: build ## bit flips over every kind of file: N= (20000), SEED=
 	@N=$(or $(N),20000) SEED=$(SEED) $(BIN)/python -m pytest -n 2 tests/crash/test_bit_flips.py
