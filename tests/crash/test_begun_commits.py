@@ -92,7 +92,7 @@ def test_nothing_is_begun_beside_a_commit(room: Path) -> None:
     """Whoever submits must not wait for the disk."""
     writer = begun(room)
     disk = writer.disk
-    disk.sync_delay_us = 200_000
+    disk.sync_delay_us = 1_000_000
     syncs = disk.calls["sync_file"]
     writer.publish(WARM, begins=True)
     while disk.calls["sync_file"] == syncs:
@@ -101,6 +101,7 @@ def test_nothing_is_begun_beside_a_commit(room: Path) -> None:
     writer.publish(WARM + 1, begins=True)
     assert disk.calls["pwrite"] == writes
     assert writer.store.committed_position < writer.under_way[0][0], "the first commit was to be under way still"
+    disk.sync_delay_us = 0
     assert not writer.wait()
     writer.stop()
 
@@ -135,14 +136,10 @@ def test_after_a_fault_memory_and_disk_agree(room: Path, kind: str) -> None:
     seed = chunk_seed("begun faults", kind)
     chance = random.Random(seed)
     for number in range(max(4, STATES // 25)):
-        disk = CrashDisk(room)
         root = room / "s"
-        writer = Writer(root, disk, LIMITS, SIZE)
+        writer = Writer(root, CrashDisk(room), LIMITS, SIZE)
         for n in range(BATCHES):
-            if chance.random() < 0.1:
-                disk.clear_faults()
-                code = errno.ENOSPC if chance.random() < 0.5 else errno.EIO
-                disk.fail_at(chance.randint(1, 3), code, kinds=kind, short=kind == "pwrite")
+            writer.hurt(chance, 0.1, kind, within=3)
             writer.publish(n, begins=chance.random() < 0.8)
             if chance.random() < 0.7:
                 writer.wait()

@@ -166,10 +166,7 @@ def test_a_fault_while_both_are_under_way(room: Path, kind: str) -> None:
         root = room / "s"
         writer = Writer(root, disk, LIMITS, SIZE)
         for n in range(BATCHES):
-            if chance.random() < 0.15:
-                disk.clear_faults()
-                code = errno.ENOSPC if chance.random() < 0.5 else errno.EIO
-                disk.fail_at(chance.randint(1, 4), code, kinds=kind, short=kind == "pwrite")
+            writer.hurt(chance, 0.15, kind, within=4)
             writer.publish(n)
             if writer.look():
                 check_killed(root, room / "copy", writer.durable)

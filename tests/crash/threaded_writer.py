@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import random
 from pathlib import Path
 
 from penstock.errors import StoreError
@@ -36,6 +38,13 @@ class Writer:
             self.lost += 1
             return
         self.under_way.append((self.store.submit(begins), batch.seqs()[-1]))
+
+    def hurt(self, chance: random.Random, share: float, kind: str, within: int) -> None:
+        """Now and then let one of the next calls of a kind fail."""
+        if chance.random() < share:
+            self.disk.clear_faults()
+            code = errno.ENOSPC if chance.random() < 0.5 else errno.EIO
+            self.disk.fail_at(chance.randint(1, within), code, kinds=kind, short=kind == "pwrite")
 
     def look(self) -> bool:
         """Whether something was rolled back."""

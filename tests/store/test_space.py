@@ -103,7 +103,7 @@ def test_the_space_of_a_sealed_block_is_given_back_without_the_owner(tmp_path: P
         disk=disk,
         committer=committer,
     )
-    disk.truncate_delay_us = 300_000
+    disk.truncate_delay_us = 1_000_000
     while disk.calls["truncate_file"] == 0:
         store.append(Batch.of([("a", bytes(900))]))
         position = store.submit(begins=True)
