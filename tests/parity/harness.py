@@ -49,8 +49,12 @@ class ServerProcess:
     Always true once entered: `port` takes clients. `log` is what it has said so far.
     """
 
-    def __init__(self, kind: Kind, config: str, arguments: list[str] | None = None) -> None:
+    def __init__(
+        self, kind: Kind, config: str, arguments: list[str] | None = None, under: list[str] | None = None
+    ) -> None:
+        """`under`: a command that execs the server's, given behind it."""
         self.kind = kind
+        self.under = under or []
         self.config = config
         self.arguments = arguments or []
         self.port = 0
@@ -83,7 +87,7 @@ class ServerProcess:
         more = [a.replace("$DIR", f"{self.directory}/store") for a in self.arguments]
         self._is_ready = self._is_over = False
         self._process = subprocess.Popen(
-            [*command(self.kind), *arguments, *more],
+            [*self.under, *command(self.kind), *arguments, *more],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

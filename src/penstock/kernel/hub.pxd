@@ -5,6 +5,7 @@ from penstock.kernel.client cimport Client
 from penstock.kernel.ingest cimport Ingest
 from penstock.kernel.letter cimport Letter
 from penstock.kernel.parser cimport Command
+from penstock.kernel.ring cimport Ring
 from penstock.kernel.sublist cimport Answer, Sub, Sublist
 
 cdef class Hub:
@@ -18,7 +19,6 @@ cdef class Hub:
     cdef list sublists                     # with removed subscriptions to bury
     cdef public object on_turn             # called once when something is to be done at the end of this turn of the loop
     cdef bint is_turn_due
-    cdef bint send_now(self, Client client) noexcept
     cdef bint has_borrowed                 # some batch points into the buffer of the read under way
     cdef bint is_small                     # the read under way
     cdef int depth                         # reads under way
@@ -28,8 +28,12 @@ cdef class Hub:
     cdef public uint64_t out_msgs
     cdef public uint64_t out_bytes
     cdef public bint no_stall
+    cdef Ring ring                         # None: each client is sent to by a call of its own
 
     cdef int ask_turn(self) except -1
+    cdef list send_all(self, list links)
+    cdef bint send_now(self, Client client) noexcept
+    cdef bint sent(self, Client client, ssize_t size) noexcept
     cdef int soil(self, Client client) except -1
     cdef Py_ssize_t gathered(self) noexcept
     cdef bint has_others(self) noexcept

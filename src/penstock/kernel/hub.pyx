@@ -18,6 +18,7 @@ from penstock.kernel.ingest cimport ANSWER_DUPLICATE, ANSWER_ERROR, Chunk, Waiti
 from penstock.kernel.parser cimport (
     OP_CONNECT, OP_ERR, OP_FAULT, OP_HMSG, OP_INFO, OP_NONE, OP_PING, OP_PONG, OP_PUB, OP_SUB, OP_UNSUB, parse_command,
 )
+from penstock.kernel.ring cimport RING_SIZE, Ring, Sending
 from penstock.kernel.subject cimport subject_is_valid
 from penstock.kernel.sublist cimport KIND_ACK, KIND_CLIENT, KIND_SERVICE, KIND_STREAM, Answer
 
@@ -43,6 +44,8 @@ cdef enum:
     LARGE = 32768                          # what a large one is
     SMALL_READ = 8192                      # messages of a read up to this are copied, and taken with others' at the turn's end
     SEND_SIZE = 131072                     # as much is sent at once: it stays in the cache, and its reader has work
+    SEND_MAX = 1073741824                  # of one client in one call
+    TOGETHER_MIN = 3                       # so many sends cost less in one call
     SLICE_CLIENTS = 24                     # so many are answered before the sockets are looked at again
     HELD_MAX = 256                         # so many messages a stream may have waiting before they are appended
     HELD_KEPT = 16384
@@ -165,34 +168,73 @@ cdef class Hub:
     def flush(self):
         """Send what waits: straight to the socket where nothing is under way before it, else through the transport."""
         cdef Link link
-        taken = self.dirty
+        cdef list taken = self.dirty, others
         self.dirty = []
+        others = self.send_all(taken)      # nothing is called back before all of them are sent to
+        for link in others:
+            try:
+                link.flush()
+            except Exception:              # noqa: one connection's trouble is not the others'
+                log.exception("%r: sending failed", link)
         for link in taken:
-            link.is_dirty = False
-            if link.fd < 0 or link.is_slow or link.is_closed or not self.send_now(link):
-                try:
-                    link.flush()
-                except Exception:          # noqa: one connection's trouble is not the others'
-                    log.exception("%r: sending failed", link)
-            elif link.choked is not None:
+            if (link.choked is not None and link.fd >= 0 and link.out_size == 0
+                    and not link.is_slow and not link.is_closed):
                 link.backlog = 0           # it is sent to straight: nothing is under way
                 link.drained()
 
+    cdef list send_all(self, list links):
+        """Give each socket what it takes: the links whose rest, or all, is the transport's."""
+        cdef Link link
+        cdef list others = [], straight = []
+        cdef Sending sendings[RING_SIZE]
+        cdef Py_ssize_t n, begin, count
+        for link in links:
+            link.is_dirty = False
+            if link.fd < 0 or link.is_slow or link.is_closed:
+                others.append(link)
+            elif link.out_size:
+                straight.append(link)
+        for begin in range(0, len(straight), RING_SIZE):
+            count = min(len(straight) - begin, RING_SIZE)
+            if self.ring is None or count < TOGETHER_MIN:
+                for n in range(begin, begin + count):
+                    link = straight[n]
+                    if not self.send_now(link):
+                        others.append(link)
+                continue
+            for n in range(count):
+                link = straight[begin + n]
+                sendings[n].fd = link.fd
+                sendings[n].data = link.out
+                sendings[n].size = <uint32_t>min(link.out_size, <size_t>SEND_MAX)
+            self.ring.send(sendings, <uint32_t>count)
+            for n in range(count):
+                link = straight[begin + n]
+                if not self.sent(link, sendings[n].sent):
+                    others.append(link)
+        return others
+
     cdef bint send_now(self, Client client) noexcept:
         """Give the socket what it takes: whether that was all. The rest goes through the transport, at the turn's end."""
-        cdef ssize_t sent
         if client.out_size == 0:
             return True
-        sent = c_send(client.fd, client.out, client.out_size, MSG_DONTWAIT | MSG_NOSIGNAL)
-        if sent == <ssize_t>client.out_size:
+        return self.sent(client, c_send(client.fd, client.out, client.out_size, MSG_DONTWAIT | MSG_NOSIGNAL))
+
+    cdef bint sent(self, Client client, ssize_t size) noexcept:
+        """So much of what waits was sent, below 0: nothing. Whether that was all."""
+        if size == <ssize_t>client.out_size:
             client.out_size = 0
             client.release_out()
             return True
-        if sent > 0:
-            client.out_size -= sent
-            memmove(client.out, client.out + sent, client.out_size)
+        if size > 0:
+            client.out_size -= size
+            memmove(client.out, client.out + size, client.out_size)
         client.fd = -1                     # until the transport is empty again
         return False
+
+    def send_together(self):
+        """From now on many clients are sent to in one system call. Raises OSError where the system has none for it."""
+        self.ring = Ring()
 
     def take_batches(self):
         """Take what small reads left for the end of the turn: how many messages."""

@@ -24,6 +24,10 @@ def starting(log: Log, options: Options, name: str, server_id: str, penstock_ver
         log.notice(f"Using configuration file: {options.config_file} ({options.config_digest})")
 
 
+def sends_alone(log: Log, error: OSError) -> None:
+    log.notice(f"No io_uring here ({error.strerror}): each client is sent to by a system call of its own")
+
+
 def http_monitor(log: Log, host: str, port: int, is_tls: bool = False) -> None:
     log.notice(f"Starting {'https' if is_tls else 'http'} monitor on {address(host, port)}")
 

@@ -175,6 +175,10 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
         log_lines.starting(self.log, self.options, self.name, self.id, PENSTOCK_VERSION)
+        try:
+            self.hub.send_together()
+        except OSError as error:
+            log_lines.sends_alone(self.log, error)
         self.turn = Turn(self.loop, self.hub)
         try:
             self._make_accounts()

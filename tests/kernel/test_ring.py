@@ -1,0 +1,166 @@
+"""Ring: many clients are sent to in one system call. Whatever a socket does, its client gets all its bytes, once, in order."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.kernel.hub import Hub, Link
+from penstock.kernel.ring import Ring
+from penstock.kernel.sublist import Sublist
+
+FRAME = b"MSG a 1 %d\r\n%s\r\n"
+
+try:
+    Ring()
+except OSError as error:  # what the server does then: tests/server/test_sends.py
+    pytest.skip(f"this system gives us no io_uring: {error.strerror}", allow_module_level=True)
+
+
+class Hearer(Link):
+    """A client with a socket: what that does not take is left to the transport, here `rest`."""
+
+    def __init__(self, place: Place, cid: int) -> None:
+        super().__init__(place.hub, cid)
+        self.ours, self.peer = socket.socketpair()
+        for end in (self.ours, self.peer):
+            end.setblocking(False)
+        self.fd = self.ours.fileno()
+        self.rest = b""
+        self.is_verbose = self.is_pedantic = False
+        self.join("account", place.sublist)
+        self.feed(b"SUB a 1\r\n")
+
+    def flush(self) -> None:
+        self.rest += self.take_out()
+
+    def fill(self) -> int:
+        """Leave the socket no room: how many bytes that took."""
+        filled = 0
+        try:
+            while True:
+                filled += self.ours.send(b"\0" * 65536)
+        except BlockingIOError:
+            return filled
+
+    def received(self) -> bytes:
+        got = b""
+        try:
+            while part := self.peer.recv(1 << 20):
+                got += part
+        except BlockingIOError:
+            return got
+        return got
+
+    def end(self) -> None:
+        self.forget_subs()
+        self.ours.close()
+        self.peer.close()
+
+
+class Place:
+    """A hub that sends to many at once, and some who hear `a`."""
+
+    def __init__(self, count: int) -> None:
+        before = set(rings())
+        self.hub, self.sublist = Hub(), Sublist()
+        self.hub.on_turn = lambda: None
+        self.hub.send_together()
+        (self.ring,) = set(rings()) - before
+        self.hearers = [Hearer(self, cid) for cid in range(1, count + 1)]
+
+    def publish(self, payload: bytes) -> bytes:
+        """To all of them: the frame that each is to get."""
+        self.hub.send(self.sublist, b"a", payload)
+        self.hub.flush()
+        return FRAME % (len(payload), payload)
+
+    def close(self) -> None:
+        for hearer in self.hearers:
+            hearer.end()
+
+
+def rings() -> list[int]:
+    """Descriptors of this process that are rings."""
+    found = []
+    for path in Path("/proc/self/fd").iterdir():
+        try:
+            if "io_uring" in os.readlink(path):
+                found.append(int(path.name))
+        except FileNotFoundError:  # the listing's own
+            continue
+    return found
+
+
+@pytest.fixture
+def five() -> Iterator[Place]:
+    made = Place(5)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 63, 64, 65, 200])
+def test_everybody_gets_everything_however_many_they_are(count: int) -> None:
+    place = Place(count)
+    expected = b"".join(place.publish(b"%d" % n * n) for n in range(70))  # around the queue's end, too
+    assert [hearer.received() for hearer in place.hearers] == [expected] * count
+    assert [hearer.rest for hearer in place.hearers] == [b""] * count
+    place.close()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.sampled_from(["reads", "full", "nearly full", "gone", "closed", "transport"]), min_size=1, max_size=12),
+    st.lists(st.integers(0, 300_000), min_size=1, max_size=4),
+)
+def test_what_a_socket_does_not_take_is_the_transports_and_nobody_elses_trouble(
+    states: list[str], sizes: list[int]
+) -> None:
+    place = Place(len(states))
+    filled = dict.fromkeys(place.hearers, 0)
+    for hearer, state in zip(place.hearers, states, strict=True):
+        if state in ("full", "nearly full"):
+            filled[hearer] = hearer.fill()
+            if state == "nearly full":
+                filled[hearer] -= len(hearer.peer.recv(40_000))
+        elif state == "gone":
+            hearer.peer.close()
+        elif state == "closed":
+            hearer.forget_subs()
+        elif state == "transport":
+            hearer.fd = -1
+    expected = b"".join(place.publish(b"x" * size) for size in sizes)
+    for hearer, state in zip(place.hearers, states, strict=True):
+        if state == "gone":
+            assert expected.endswith(hearer.rest)
+            assert hearer.fd == -1
+        elif state == "closed":
+            assert hearer.received() + hearer.rest == b""
+        else:
+            got = hearer.received()
+            assert got[filled[hearer] :] + hearer.rest == expected, state
+            assert (hearer.fd == -1) == bool(hearer.rest), state
+    place.close()
+
+
+def test_a_ring_that_takes_nothing_more_is_done_without(five: Place) -> None:
+    first = five.publish(b"1")
+    with open(os.devnull, "rb") as other:
+        os.dup2(other.fileno(), five.ring)
+    second = five.publish(b"2")
+    assert [hearer.received() for hearer in five.hearers] == [first + second] * 5
+    assert five.hub.out_msgs == 10
+
+
+def test_a_hub_lets_go_of_its_ring() -> None:
+    place = Place(3)
+    ring = place.ring
+    place.close()
+    del place
+    assert ring not in rings()
