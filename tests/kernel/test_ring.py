@@ -1,4 +1,4 @@
-"""Ring: many clients are sent to in one system call. Whatever a socket does, its client gets all its bytes, once, in order."""
+"""Ring: many clients are sent to in one system call. Whatever a socket does, its client gets all its bytes, once."""
 
 from __future__ import annotations
 
@@ -158,9 +158,16 @@ def test_a_ring_that_takes_nothing_more_is_done_without(five: Place) -> None:
     assert five.hub.out_msgs == 10
 
 
-def test_a_hub_lets_go_of_its_ring() -> None:
-    place = Place(3)
-    ring = place.ring
-    place.close()
-    del place
-    assert ring not in rings()
+def test_a_descriptor_that_has_become_another_ring_is_done_without(five: Place) -> None:
+    """It takes nothing, and says no error: that was taken for an interrupted call, again and again."""
+    other = Place(0)
+    os.dup2(other.ring, five.ring)
+    expected = five.publish(b"1") + five.publish(b"2")
+    assert [hearer.received() for hearer in five.hearers] == [expected] * 5
+
+
+def test_a_hub_lets_go_of_its_ring(five: Place) -> None:
+    five.hub.send_alone()
+    assert five.ring not in rings()
+    expected = five.publish(b"1")
+    assert [hearer.received() for hearer in five.hearers] == [expected] * 5

@@ -180,7 +180,10 @@ cdef class Hub:
             if (link.choked is not None and link.fd >= 0 and link.out_size == 0
                     and not link.is_slow and not link.is_closed):
                 link.backlog = 0           # it is sent to straight: nothing is under way
-                link.drained()
+                try:
+                    link.drained()
+                except Exception:          # noqa: the others wait, too
+                    log.exception("%r: its consumers could not go on", link)
 
     cdef list send_all(self, list links):
         """Give each socket what it takes: the links whose rest, or all, is the transport's."""
@@ -196,7 +199,7 @@ cdef class Hub:
                 straight.append(link)
         for begin in range(0, len(straight), RING_SIZE):
             count = min(len(straight) - begin, RING_SIZE)
-            if self.ring is None or count < TOGETHER_MIN:
+            if self.ring is None or self.ring.is_broken or count < TOGETHER_MIN:
                 for n in range(begin, begin + count):
                     link = straight[n]
                     if not self.send_now(link):
@@ -235,6 +238,10 @@ cdef class Hub:
     def send_together(self):
         """From now on many clients are sent to in one system call. Raises OSError where the system has none for it."""
         self.ring = Ring()
+
+    def send_alone(self):
+        """Each by a call of its own again: the ring's descriptor and memory are let go of."""
+        self.ring = None
 
     def take_batches(self):
         """Take what small reads left for the end of the turn: how many messages."""

@@ -27,6 +27,7 @@ cdef struct Completion:                    # io_uring_cqe
 
 cdef class Ring:
     cdef int fd
+    cdef bint is_broken                    # the kernel refuses it: each send is a call of its own
     cdef void* rings                       # both queues, as the kernel shares them with us
     cdef size_t rings_size
     cdef Submission* submissions

@@ -5,7 +5,7 @@ the call returns. The layouts are the kernel's (io_uring_setup(2)), which never 
 """
 import os
 
-from libc.errno cimport EINTR, EIO, ENOSYS, errno
+from libc.errno cimport EAGAIN, EBUSY, EINTR, ENOMEM, ENOSYS, EPIPE, errno
 from libc.stdint cimport uint8_t
 from libc.string cimport memset
 
@@ -50,13 +50,15 @@ cdef extern from "unistd.h" nogil:
 
 cdef extern from "sys/socket.h" nogil:
     ssize_t c_send "send"(int fd, const void* data, size_t size, int flags)
-    int MSG_DONTWAIT, MSG_NOSIGNAL
+    int shutdown(int fd, int how)
+    int MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_RDWR
 
 cdef enum:
     OP_SEND = 26
     OPS = 32                               # that we ask about
     SINGLE_MMAP = 1                        # a feature: both queues in one mapping
     SUBMISSIONS_AT = 0x10000000            # where mmap finds the submissions' array
+    UNANSWERED = -2147483647               # `sent` of one that the kernel has said nothing of
 
 cdef struct Offsets:                       # io_sqring_offsets, io_cqring_offsets: bytes from the mapping's begin
     uint32_t head
@@ -91,7 +93,7 @@ cdef struct Probe:                         # io_uring_probe
 
 
 cdef class Ring:
-    """One thread's. Always true: between two calls nothing is under way."""
+    """One thread's. Always true: between two calls nothing is under way; one that is broken is not used again."""
 
     def __cinit__(self):
         self.fd = -1
@@ -146,8 +148,9 @@ cdef class Ring:
 
     cdef void send(self, Sending* sendings, uint32_t count) noexcept nogil:
         """Send each, without waiting for room: what became of it stands in `sent` when this returns."""
-        cdef uint32_t n, taken, begin = self.stop[0]
+        cdef uint32_t n, taken = 0, begin = self.stop[0]
         cdef Submission* submission
+        cdef int answer
         assert count <= RING_SIZE
         for n in range(count):
             submission = &self.submissions[(begin + n) & self.mask]
@@ -157,14 +160,22 @@ cdef class Ring:
             submission.size = sendings[n].size
             submission.message_flags = MSG_DONTWAIT | MSG_NOSIGNAL
             submission.user_data = n
-            sendings[n].sent = -EIO        # of one that is taken and never answered: nobody knows what became of it
+            sendings[n].sent = UNANSWERED
         store(self.stop, begin + count)
-        taken = 0
-        while taken < count and (ring_enter(self.fd, count - taken, 0) > 0 or errno == EINTR):
+        while taken < count and not self.is_broken:
+            answer = ring_enter(self.fd, count - taken, 0)
+            if answer <= 0 and not (answer < 0 and errno == EINTR):
+                self.is_broken = answer == 0 or (errno != EAGAIN and errno != EBUSY and errno != ENOMEM)
+                break                      # if it is not: the kernel has no memory for more just now
             taken = load(self.first) - begin
         store(self.stop, begin + taken)
         self.reap(sendings, taken)
-        for n in range(taken, count):      # the kernel has no memory for more just now
+        for n in range(taken):
+            if sendings[n].sent == UNANSWERED:
+                # Nobody knows what was sent of it, and it must not be sent twice: the connection ends.
+                shutdown(sendings[n].fd, SHUT_RDWR)
+                sendings[n].sent = -EPIPE
+        for n in range(taken, count):
             sendings[n].sent = <int32_t>c_send(sendings[n].fd, sendings[n].data, sendings[n].size, MSG_DONTWAIT | MSG_NOSIGNAL)
             if sendings[n].sent < 0:
                 sendings[n].sent = -errno
@@ -179,5 +190,8 @@ cdef class Ring:
                 sendings[completion.user_data].sent = completion.result
                 at += 1
             store(self.done_first, at)
-            if at == stop or (ring_enter(self.fd, 0, 1) < 0 and errno != EINTR):
-                break
+            if at == stop:
+                return
+            if ring_enter(self.fd, 0, 1) < 0 and errno != EINTR:
+                self.is_broken = True      # it is not used again: late answers would be taken for others'
+                return

@@ -192,6 +192,7 @@ class Server:
         except BaseException:
             await self._let_go()
             self.turn.close()
+            self.hub.send_alone()
             raise
         self.is_ready = True
         log_lines.ready(self.log)
@@ -444,6 +445,7 @@ class Server:
         await self._let_go()
         await self._see_off()
         self.turn.close()
+        self.hub.send_alone()
         log_lines.stopped(self.log)
         assert self._stopped is not None
         self._stopped.set()
