@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import sys
 from pathlib import Path
 
 import pytest
 from attack import Client
+from rings import rings
 
 import penstock
 from harness import BASE, JETSTREAM, ServerProcess
 
-RING = "anon_inode:[io_uring]"
 WITHOUT = [sys.executable, str(Path(__file__).parent / "without_io_uring.py")]
 CLIENTS, EACH = 70, 20
 
@@ -42,17 +41,6 @@ def test_every_publisher_gets_its_answers_and_every_hearer_each_message(under: l
         if under:
             assert len(said) == 1
             assert "No io_uring here (Operation not permitted): each client is sent to by" in said[0]
-
-
-def rings() -> int:
-    """How many rings this process has."""
-    found = 0
-    for path in Path("/proc/self/fd").iterdir():
-        try:
-            found += os.readlink(path) == RING
-        except FileNotFoundError:  # the listing's own
-            continue
-    return found
 
 
 def test_a_server_that_has_stopped_keeps_no_ring() -> None:

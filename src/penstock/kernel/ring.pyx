@@ -65,9 +65,9 @@ cdef struct Offsets:                       # io_sqring_offsets, io_cqring_offset
     uint32_t tail
     uint32_t mask
     uint32_t entries
-    uint32_t lost
-    uint32_t dropped_or_array              # of completions: where they are
-    uint32_t array                         # of submissions: the numbers of those in the queue
+    uint32_t flags_or_lost                 # here and below: first the submissions' meaning, then the completions'
+    uint32_t lost_or_array
+    uint32_t numbers_or_flags              # the numbers of those in the queue
     uint32_t unused
     uint64_t address
 
@@ -114,8 +114,8 @@ cdef class Ring:
         if (not params.features & SINGLE_MMAP or ring_probe(self.fd, &probe, OPS) < 0
                 or not (probe.ops[OP_SEND].op_and_flags >> 16) & 1):
             raise OSError(ENOSYS, "its io_uring is too old")
-        self.rings_size = max(params.submission.array + params.submission_count * sizeof(uint32_t),
-                              params.completion.dropped_or_array + params.completion_count * sizeof(Completion))
+        self.rings_size = max(params.submission.numbers_or_flags + params.submission_count * sizeof(uint32_t),
+                              params.completion.lost_or_array + params.completion_count * sizeof(Completion))
         self.rings = mmap(NULL, self.rings_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, self.fd, 0)
         if self.rings == MAP_FAILED:
             self.rings = NULL
@@ -132,8 +132,8 @@ cdef class Ring:
         self.done_first = <uint32_t*>(base + params.completion.head)
         self.done_stop = <uint32_t*>(base + params.completion.tail)
         self.done_mask = (<uint32_t*>(base + params.completion.mask))[0]
-        self.completions = <Completion*>(base + params.completion.dropped_or_array)
-        numbers = <uint32_t*>(base + params.submission.array)
+        self.completions = <Completion*>(base + params.completion.lost_or_array)
+        numbers = <uint32_t*>(base + params.submission.numbers_or_flags)
         for n in range(params.submission_count):
             numbers[n] = n                 # each place of the queue has its own submission, for good
         memset(self.submissions, 0, RING_SIZE * sizeof(Submission))
