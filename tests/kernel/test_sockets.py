@@ -8,12 +8,14 @@ import os
 import socket
 import struct
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import penstock
 from penstock.kernel.hub import Hub, Link
 from penstock.kernel.ingest import Ingest
 from penstock.kernel.sockets import Socket, Sockets
@@ -275,6 +277,28 @@ def test_gathering_ends_with_what_was_wanted(place: Place) -> None:
     assert chain.gather(5) == 5
     assert chain.gather(5) == 5, "they are there"
     assert chain.gather(7) == 7
+
+
+class Heard:
+    """What stands behind a stream's ingest on a server."""
+
+    name, is_held = "S", False
+
+    def touched(self) -> None:
+        """Nothing is to be handed over."""
+
+
+def test_what_has_come_is_appended_while_others_are_waited_for(place: Place, tmp_path: Path) -> None:
+    """All of it was, when the last one had come for which everybody waits."""
+    with penstock.open(tmp_path / "data") as db:
+        stream = db.stream("S", subjects=["s.>"])
+        chain = Chain(place, *[PUB] * 20)
+        chain.ingest.core, chain.ingest.rules = stream.store.core, stream._rules
+        chain.ingest.lock, chain.ingest.intake = stream._lock, Heard()
+        assert chain.gather(20) == 20
+        assert stream.store.index.messages == 16
+        assert place.hub.take_batches() == 4
+        assert stream.store.index.messages == 20
 
 
 def test_gathering_ends_when_nothing_more_comes(place: Place) -> None:

@@ -37,6 +37,7 @@ cdef enum:
     EVENTS_MAX = 128                       # of one look: the others come with the next
     LOOK_SIZE = 1048576                    # after so much of one client the others come, …
     LOOK_MSGS = 500                        # … or after so many messages: a turn costs as much as a hundred of them
+    TAKEN_MIN = 8                          # so many are appended while others are waited for
     READ_SIZE = 65536                      # for those who are handed what was read
     FULL = 65536                           # so much waiting, and the protocol is told to pause; a quarter, and it goes on
 
@@ -108,9 +109,14 @@ cdef class Sockets:
             self.is_looking = False
 
     def gather(self, Hub hub not None, Py_ssize_t wanted, int64_t quiet_ns, int64_t most_ns):
-        """Read on until so many messages wait for the end of the turn, nothing more comes, or something else is to be done."""
+        """Read on until so many messages have come, nothing more does, or something else is to be done.
+
+        What has come is taken meanwhile: few are left to be appended when the last one is there, for which all others wait.
+        """
         cdef int64_t until = monotonic_ns() + most_ns
         while not hub.has_others() and hub.gathered() < wanted and monotonic_ns() < until:
+            if hub.gathered() >= TAKEN_MIN:
+                wanted -= hub.take_batches()
             if self.look(quiet_ns) == 0 or self.is_told:
                 break
 
