@@ -41,6 +41,7 @@ class Side:
     program: str  # "nats-server" or "penstock"
     settings: str  # inside its `jetstream` block
     ack: str
+    source: str = ""  # where its package is, if not where ours is
 
     def start(self, folder: Path) -> Running:
         return Running(self, folder)
@@ -66,7 +67,8 @@ class Running:
         )
         self._log = (folder / "server.log").open("wb")
         words = [*_program(side.program), "-c", str(config)]
-        self._process = subprocess.Popen(words, stdout=self._log, stderr=subprocess.STDOUT)
+        env = os.environ | {"PYTHONPATH": side.source} if side.source else None
+        self._process = subprocess.Popen(words, stdout=self._log, stderr=subprocess.STDOUT, env=env)
         self.pid = self._process.pid
 
     def __enter__(self) -> Running:

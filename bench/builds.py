@@ -1,0 +1,77 @@
+"""Which of two builds is faster? `python -m bench.builds OLD NEW`: folders with a built `penstock`, `src` of clones.
+
+A virtual machine's host changes its speed by half within a minute, so runs of one build after the other show nothing
+below a tenth. Here all servers run all the time, each gets a short slice of the same load in turn, and neighbours are
+compared: forty slices tell two hundredths apart. The first is what the others are compared with; the same folder twice
+shows the noise. Not for large payloads: the page cache of a run that long grows into memory that the host has to find.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench.harness import ROOT, median
+from bench.load import drive
+from bench.server import NATS, Running, Side
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.builds", description=__doc__.splitlines()[0])
+    parser.add_argument("sources", nargs="+", metavar="SRC", help="a folder with a built penstock; nats: nats-server")
+    parser.add_argument("--durability", default="disk", choices=("disk", "os", "lazy"))
+    parser.add_argument("--connections", type=int, default=64, metavar="N")
+    parser.add_argument("--window", type=int, default=1, metavar="N", help="publishes in flight for each (1)")
+    parser.add_argument("--size", type=int, default=128, metavar="BYTES", help="of a payload (128)")
+    parser.add_argument("--messages", type=int, default=16_000, metavar="N", help="of a slice (16000)")
+    parser.add_argument("--slices", type=int, default=40, metavar="N", help="of each side (40)")
+    asked = parser.parse_args()
+    for source in asked.sources:
+        if source != "nats" and not (Path(source) / "penstock" / "__init__.py").exists():
+            parser.error(f"{source}: no penstock in it; name the src folder of a clone in which make build has run")
+    sides = [_side(source, asked.durability) for source in asked.sources]
+    count = max(1, asked.messages // asked.connections)
+    wanted = {"conns": asked.connections, "window": asked.window, "size": asked.size}
+    if asked.window > 1:
+        wanted |= {"refill": max(1, asked.window // 32), "frames": asked.window}  # as the benches of throughput do
+    rates: list[list[float]] = [[] for _ in sides]
+    with ExitStack() as stack:
+        (ROOT / "bench-out").mkdir(exist_ok=True)
+        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="builds-", dir=ROOT / "bench-out")))
+        servers: list[Running] = []
+        for n, side in enumerate(sides):
+            (folder := work / str(n)).mkdir()
+            servers.append(stack.enter_context(side.start(folder)))
+            servers[-1].make_stream()
+        chance = random.Random(7)
+        for _ in range(asked.slices):
+            for n in chance.sample(range(len(sides)), len(sides)):  # none always follows the same other
+                answer = drive("publish", servers[n].port, count=count, warm=max(1, count // 20), **wanted)
+                rates[n].append(answer["rate"])
+    for side, found in zip(sides, rates, strict=True):
+        ratio, error = compare(rates[0], found)
+        print(f"{ratio:7.3f} ± {error:.3f}  {median(found):11,.0f} msg/s  {side.name}")
+    return 0
+
+
+def _side(source: str, durability: str) -> Side:
+    if source == "nats":
+        return NATS
+    return Side(source, "penstock", f"durability: {durability}", "", source=str(Path(source).resolve()))
+
+
+def compare(first: list[float], second: list[float]) -> tuple[float, float]:
+    """How much faster the second is, slice by slice, and the standard error of that."""
+    logs = [math.log(ours / theirs) for theirs, ours in zip(first, second, strict=True)]
+    mean = sum(logs) / len(logs)
+    spread = sum((each - mean) ** 2 for each in logs) / max(1, len(logs) - 1)
+    return math.exp(mean), math.sqrt(spread / len(logs)) * math.exp(mean)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
