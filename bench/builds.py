@@ -25,11 +25,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.builds", description=__doc__.splitlines()[0])
     parser.add_argument("sources", nargs="+", metavar="SRC", help="a folder with a built penstock; nats: nats-server")
     parser.add_argument("--durability", default="disk", choices=("disk", "os", "lazy"))
-    parser.add_argument("--connections", type=int, default=64, metavar="N")
-    parser.add_argument("--window", type=int, default=1, metavar="N", help="publishes in flight for each (1)")
-    parser.add_argument("--size", type=int, default=128, metavar="BYTES", help="of a payload (128)")
-    parser.add_argument("--messages", type=int, default=16_000, metavar="N", help="of a slice (16000)")
-    parser.add_argument("--slices", type=int, default=40, metavar="N", help="of each side (40)")
+    parser.add_argument("--connections", type=_count, default=64, metavar="N")
+    parser.add_argument("--window", type=_count, default=1, metavar="N", help="publishes in flight for each (1)")
+    parser.add_argument("--size", type=_count, default=128, metavar="BYTES", help="of a payload (128)")
+    parser.add_argument("--messages", type=_count, default=16_000, metavar="N", help="of a slice (16000)")
+    parser.add_argument("--slices", type=_count, default=40, metavar="N", help="of each side (40)")
     asked = parser.parse_args()
     for source in asked.sources:
         if source != "nats" and not (Path(source) / "penstock" / "__init__.py").exists():
@@ -41,8 +41,7 @@ def main() -> int:
         wanted |= {"refill": max(1, asked.window // 32), "frames": asked.window}  # as the benches of throughput do
     rates: list[list[float]] = [[] for _ in sides]
     with ExitStack() as stack:
-        (ROOT / "bench-out").mkdir(exist_ok=True)
-        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="builds-", dir=ROOT / "bench-out")))
+        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-out-", dir=ROOT)))
         servers: list[Running] = []
         for n, side in enumerate(sides):
             (folder := work / str(n)).mkdir()
@@ -57,6 +56,12 @@ def main() -> int:
         ratio, error = compare(rates[0], found)
         print(f"{ratio:7.3f} ± {error:.3f}  {median(found):11,.0f} msg/s  {side.name}")
     return 0
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text}: give a whole number above 0")
+    return int(text)
 
 
 def _side(source: str, durability: str) -> Side:

@@ -34,6 +34,13 @@ def test_a_folder_without_a_build_is_refused_by_name(tmp_path: Path) -> None:
     assert f"{tmp_path}: no penstock in it" in done.stderr
 
 
+@pytest.mark.parametrize("words", [("--slices", "0"), ("--connections", "-1"), ("--messages", "many")])
+def test_counts_are_whole_numbers_above_zero(words: tuple[str, str]) -> None:
+    done = run("src", f"{words[0]}={words[1]}")
+    assert done.returncode == 2
+    assert f"argument {words[0]}: {words[1]}: give a whole number above 0" in done.stderr
+
+
 def test_neighbours_are_compared_however_fast_the_host_is() -> None:
     """Twice as fast in a slow minute and in a fast one."""
     ratio, error = compare([10.0, 100.0, 30.0], [20.0, 200.0, 60.0])

@@ -282,14 +282,12 @@ def test_gathering_ends_with_what_was_wanted(place: Place) -> None:
 class Heard:
     """What stands behind a stream's ingest on a server."""
 
-    name, is_held = "S", False
-
     def touched(self) -> None:
         """Nothing is to be handed over."""
 
 
 def test_what_has_come_is_appended_while_others_are_waited_for(place: Place, tmp_path: Path) -> None:
-    """All of it was, when the last one had come for which everybody waits."""
+    """Once all of it was appended only when the last one had come, for which everybody waits."""
     with penstock.open(tmp_path / "data") as db:
         stream = db.stream("S", subjects=["s.>"])
         chain = Chain(place, *[PUB] * 20)
