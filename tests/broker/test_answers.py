@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from attack import Client
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 import penstock
+from penstock.server.embedded import EmbeddedServer
 
 CLIENTS = 200  # more than a turn answers
 
@@ -54,3 +60,94 @@ def test_acks_leave_while_many_others_are_served(tmp_path: Path) -> None:
             crier.publish("news", b"x")
             publisher.publish("s.x", b"x", f"_INBOX.p.{n}")
         assert [json.loads(publisher.message().payload)["seq"] for _ in range(200)] == list(range(1, 201))
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+    with penstock.Server(store_dir=tmp_path_factory.mktemp("answers"), durability="os") as server:
+        yield server
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    hearings=st.lists(
+        st.tuples(
+            st.sampled_from(["r.*", "r.*", "r.*", "r.1", "*.1", "q.*", "r.a.*"]),
+            st.sampled_from(["", "", " group1", " group2", " group3"]),
+            st.sampled_from(["7", "23", "s" * 64, "s" * 65]),
+            st.sampled_from([0, 0, 0, 3]),  # it ends by itself after so many
+            st.integers(0, 1),  # whose it is
+        ),
+        max_size=4,
+        unique_by=(lambda each: (each[2], each[4]), lambda each: each[1] or each),  # who of a group hears it is chance
+    ),
+    publishes=st.lists(
+        st.tuples(
+            st.sampled_from(["r.1", "r.x", "q.1", "r.a.b", "s", "r"]),
+            st.sampled_from(["plain", "plain", "plain", "known", "refused"]),
+            st.integers(1, 12),  # so many in a row: a row is known as one at the third
+        ),
+        min_size=1,
+        max_size=8,
+    ).map(lambda rows: [(reply, kind) for reply, kind, times in rows for _ in range(times)]),
+    first_seq=st.sampled_from([1, 8, 97, 9_990, 2**53 - 3]),
+)
+@example([("r.*", "", "7", 0, 0), ("r.1", "", "23", 0, 1)], [("r.1", "plain")] * 9, 1)
+@example([("r.*", "", "7", 0, 0), ("r.*", " group1", "23", 0, 1)], [("r.x", "plain")] * 9, 8)
+@example([("r.*", "", "7", 3, 0), ("q.*", "", "23", 0, 0)], [("r.1", "plain")] * 9 + [("q.1", "plain")] * 9, 97)
+def test_answers_are_the_same_in_a_row_and_one_by_one(
+    lasting: EmbeddedServer,
+    hearings: list[tuple[str, str, str, int, int]],
+    publishes: list[tuple[str, str]],
+    first_seq: int,
+) -> None:
+    """Acks that one subscription hears, whatever their last token, are written by a way of their own. They are not
+    where somebody else hears them, too: the others must not notice."""
+    name = secrets.token_hex(6)
+    alone = _told(lasting, name + "a", hearings, publishes, first_seq, False)
+    assert _told(lasting, name + "b", hearings, publishes, first_seq, True) == alone
+    if ("r.*", "", "7", 0, 0) in hearings:
+        seqs = [json.loads(body).get("seq") for reply, sid, body in alone[0] if sid == b"7"]
+        assert len(seqs) == sum(reply in ("r.1", "r.x") for reply, _ in publishes)
+
+
+def _told(
+    server: EmbeddedServer,
+    name: str,
+    hearings: list[tuple[str, str, str, int, int]],
+    publishes: list[tuple[str, str]],
+    first_seq: int,
+    is_overheard: bool,
+) -> list[list[tuple[bytes, bytes, bytes]]]:
+    """(reply, sid, body) of all that each of two clients hears of the answers, in order; the stream's name left out."""
+    clients = [Client(server.port, f"_API.{n}") for n in range(2)]
+    clients[0].create(name, f"{name}.>", first_seq=first_seq)
+    for subject, queue, sid, most, owner in hearings:
+        clients[owner].send(f"SUB _IN.{name}.{subject}{queue} {sid}\r\n".encode())
+        if most:
+            clients[owner].send(f"UNSUB {sid} {most}\r\n".encode())
+    for client in clients:
+        client.ping()
+    last = Client(server.port, f"_LAST.{name}")
+    if is_overheard:
+        last.send(f"SUB _IN.{name}.> 9\r\n".encode())
+        last.ping()
+    headers = {
+        "known": f"NATS/1.0\r\nNats-Msg-Id: {name}\r\n\r\n",
+        "refused": "NATS/1.0\r\nNats-Expected-Last-Sequence: 7777777\r\n\r\n",
+    }
+    data = ""
+    for reply, kind in publishes:
+        text = headers.get(kind, "")
+        sizes = f"{len(text)} {len(text) + 1}" if text else "1"
+        data += f"{'HPUB' if text else 'PUB'} {name}.x _IN.{name}.{reply} {sizes}\r\n{text}x\r\n"
+    last.send(f"{data}PUB {name}.x _LAST.{name}.x 0\r\n\r\n".encode())
+    frame = last.message()
+    while not frame.subject.startswith(b"_LAST"):  # its answer comes after all others
+        frame = last.message()
+    found = []
+    for client in clients:
+        client.ping()
+        prefix, own = f"_IN.{name}.".encode(), name.encode()
+        found.append([(m.subject.removeprefix(prefix), m.sid, m.payload.replace(own, b"")) for m in client.kept()])
+    return found

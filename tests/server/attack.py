@@ -79,6 +79,12 @@ class Client(WireClient):
                 self._passed.append(frame)
         return time.perf_counter() - began
 
+    def kept(self) -> list[Frame]:
+        """The messages that came before the last PONG and were not asked for yet."""
+        found = list(self._passed)
+        self._passed.clear()
+        return found
+
     def message(self, wait: float = 10.0) -> Frame:
         """The next message; the server's pings are answered."""
         return self._passed.popleft() if self._passed else self._next(wait)

@@ -12,6 +12,7 @@ from penstock.broker.desk import ConsumerDesk
 from penstock.db.stream import Stream
 from penstock.db.waiters import Waiters
 from penstock.errors import ApiError, BatchesDisabled, StoreClosed, StoreError, StoreFailed, TooManyRequests
+from penstock.kernel.answers import settle
 from penstock.kernel.ingest import Ingest
 from penstock.store.file_store import FileStore
 from penstock.wire.go_json import encode
@@ -296,7 +297,7 @@ class Intake:
         if self._commit_began and committed >= self._submitted:
             self._commit_s = self._loop.time() - self._commit_began
             self._commit_began = 0.0
-        self.answered += self.account.hub.settle(self.ingest, self.account.sublist, FIRST_CLIENTS)
+        self.answered += settle(self.account.hub, self.ingest, self.account.sublist, FIRST_CLIENTS)
         self.desk.settle()
         self.desk.committed()  # a message follows its answer in one piece, where both go to one client
         self.account.hub.flush()  # they have waited for the disk: the housekeeping comes after them
@@ -310,7 +311,7 @@ class Intake:
 
     def answer(self) -> None:
         """Send more of the answers that are due."""
-        self.answered += self.account.hub.settle(self.ingest, self.account.sublist)
+        self.answered += settle(self.account.hub, self.ingest, self.account.sublist)
         self.account.hub.flush()
 
     @property

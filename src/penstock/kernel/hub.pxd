@@ -47,7 +47,8 @@ cdef class Hub:
     cdef int route_to(self, Sublist sublist, const uint8_t* subject, uint32_t size, Letter* letter) except -1
     cdef bint deliver(self, Sub* sub, Sublist sublist, Client publisher, Letter* letter) except -1
     cdef int write(self, Client client, Sub* sub, Letter* letter) except -1
-    cdef void count(self, Client client, Letter* letter) noexcept
+    cdef int written(self, Client client, size_t size) except -1
+    cdef void count(self, Client client, uint64_t size) noexcept
     cdef int make_tail(self, Letter* letter, bint has_headers) except -1
     cdef int no_responders(self, Client client, Command* command) except -1
     cdef int end_read(self) except -1

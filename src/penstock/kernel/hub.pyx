@@ -14,7 +14,6 @@ from libc.string cimport memcmp, memcpy, memmove
 
 from penstock.kernel.frame cimport write_decimal
 from penstock.kernel.hearer cimport Hearer
-from penstock.kernel.ingest cimport ANSWER_DUPLICATE, ANSWER_ERROR, Chunk, Waiting
 from penstock.kernel.parser cimport (
     OP_CONNECT, OP_ERR, OP_FAULT, OP_HMSG, OP_INFO, OP_NONE, OP_PING, OP_PONG, OP_PUB, OP_SUB, OP_UNSUB, parse_command,
 )
@@ -46,7 +45,6 @@ cdef enum:
     SEND_SIZE = 131072                     # as much is sent at once: it stays in the cache, and its reader has work
     SEND_MAX = 1073741824                  # of one client in one call
     TOGETHER_MIN = 3                       # so many sends cost less in one call
-    SLICE_CLIENTS = 24                     # so many are answered before the sockets are looked at again
     HELD_MAX = 256                         # so many messages a stream may have waiting before they are appended
     HELD_KEPT = 16384
     SLOW_MAX = 100
@@ -524,7 +522,7 @@ cdef class Hub:
                 client.drop(sub)
                 sublist.remove(sub)
             if self.write(client, sub, letter):
-                self.count(client, letter)
+                self.count(client, letter.payload_size + (letter.headers_size if client.has_headers else 0))
             if letter.reply_size and client.permissions is not None and client.permissions.has_responses:
                 client.permissions.note_reply(letter.reply, letter.reply_size, _now(CLOCK_MONOTONIC))
             if publisher is not None and client.backlog + client.out_size > client.max_pending - client.max_pending // STALL_PART:
@@ -640,17 +638,21 @@ cdef class Hub:
             out += letter.payload_size
         out[0] = c"\r"
         out[1] = c"\n"
-        client.out_size += <size_t>(out + 2 - start)
+        self.written(client, <size_t>(out + 2 - start))
+        return 1
+
+    cdef int written(self, Client client, size_t size) except -1:
+        """So many bytes more stand in the client's buffer: it is sent to at the turn's end, or at once if they are many."""
+        client.out_size += size
         if client.backlog + client.out_size > <uint64_t>client.max_pending:
             client.is_slow = True
         self.soil(client)
         if client.out_size >= SEND_SIZE and client.fd >= 0 and not client.is_slow:
             self.send_now(client)
-        return 1
+        return 0
 
-    cdef void count(self, Client client, Letter* letter) noexcept:
-        """A message that was written, in the counters of the client, its account and the server."""
-        cdef uint64_t size = letter.payload_size + (letter.headers_size if client.has_headers else 0)
+    cdef void count(self, Client client, uint64_t size) noexcept:
+        """A message of `size` bytes that was written, in the counters of the client, its account and the server."""
         client.out_msgs += 1
         client.out_bytes += size
         self.out_msgs += 1
@@ -693,55 +695,6 @@ cdef class Hub:
         """Undo `capture`, once."""
         sublist.remove(<Sub*>token)
         self.ask_turn()                    # it is buried at the turn's end
-
-    def settle(self, Ingest ingest not None, Sublist sublist not None, Py_ssize_t clients_max=SLICE_CLIENTS):
-        """Write the answers that are durable by now: for how many clients. At so many it stops: the rest is due."""
-        cdef Chunk* chunk
-        cdef Waiting* item
-        cdef Letter letter
-        cdef uint8_t text[1024]
-        cdef uint64_t decided = ingest.decided()
-        cdef bint is_checked = ingest.is_over or ingest.intake.has_failures     # after: who rolls back notes it before it counts
-        cdef uint32_t size, head_size
-        cdef bytes head = ingest.head, error, failure
-        cdef Py_ssize_t others = len(self.dirty)  # who has something to get anyway does not count: some progress is sure
-        cdef Py_ssize_t answered
-        head_size = <uint32_t>PyBytes_GET_SIZE(head)
-        assert head_size < 900
-        memcpy(text, PyBytes_AS_STRING(head), head_size)
-        letter.reply = letter.headers = NULL
-        letter.reply_size = letter.headers_size = 0
-        letter.copies = True
-        while ingest.first != NULL and ingest.first.position <= decided:
-            chunk = ingest.first
-            failure = ingest.intake.failure_at(chunk.position) if is_checked else None
-            while chunk.done < chunk.count:
-                if len(self.dirty) - others >= clients_max:
-                    break
-                item = &chunk.items[chunk.done]
-                chunk.done += 1
-                letter.subject = chunk.replies + item.reply_at
-                letter.subject_size = item.reply_size
-                if item.answer == ANSWER_ERROR or failure is not None:
-                    error = failure if item.answer != ANSWER_ERROR else ingest.errors.pop(item.seq)
-                    letter.payload = <const uint8_t*>PyBytes_AS_STRING(error)
-                    letter.payload_size = <uint32_t>PyBytes_GET_SIZE(error)
-                else:
-                    size = head_size + <uint32_t>write_decimal(text + head_size, item.seq)
-                    if item.answer == ANSWER_DUPLICATE:
-                        memcpy(text + size, b',"duplicate": true', 18)
-                        size += 18
-                    text[size] = c"}"
-                    letter.payload = text
-                    letter.payload_size = size + 1
-                self.route(sublist, None, &letter, False)
-            if chunk.done < chunk.count:
-                break
-            ingest.drop_first()
-        answered = len(self.dirty) - others
-        if self.depth == 0 and (self.touched or self.calls):
-            self.end_read()
-        return answered
 
 
 cdef inline int64_t _token_count(const uint8_t* subject, uint32_t size) noexcept nogil:

@@ -108,6 +108,7 @@ cdef class Sublist:
     cdef int walk(self, Node* node, const uint8_t* subject, uint32_t size, uint32_t at, Answer* answer) except -1
     cdef int take(self, Node* node, Answer* answer) except -1
     cdef Node* child(self, Node* node, const uint8_t* token, uint32_t size) except NULL
+    cdef Sub* only_near(self, const uint8_t* subject, uint32_t size) noexcept
     cdef bint is_near(self, const uint8_t* subject, uint32_t size) noexcept
     cdef void go_near(self, const uint8_t* subject, uint32_t size) noexcept
     cdef int merge_groups(self, Answer* answer) except -1

@@ -481,6 +481,18 @@ cdef class Sublist:
                 and memcmp(subject, self.near_prefix, self.near_size) == 0
                 and memchr(subject + self.near_size, c".", size - self.near_size) == NULL)
 
+    cdef Sub* only_near(self, const uint8_t* subject, uint32_t size) noexcept:
+        """Who hears `subject`, where that is one subscription, the same whatever the last token is; else NULL: `match` tells."""
+        cdef Node* node
+        if not self.is_near(subject, size):
+            return NULL
+        node = self.near.star
+        if (node == NULL or node.plain_count != 1 or node.group_count or self.near.child_count
+                or self.near.tail != NULL):
+            return NULL
+        self.matches += 1
+        return node.plain[0]
+
     cdef void go_near(self, const uint8_t* subject, uint32_t size) noexcept:
         """Remember the way to the last token, if there is but one."""
         cdef Node* node = self.root
