@@ -13,7 +13,7 @@ from penstock.kernel.format cimport FLAG_ERASED, FLAG_MSG_ID, FLAG_TTL, RECORDS_
 from penstock.kernel.index cimport (
     SECTION_OFFSETS, SECTION_SEQS, SECTION_SIZES, SECTION_SUBJECTS, Block, Index,
 )
-from penstock.kernel.log cimport DURABLE_OS, BlockFile, free_block_file
+from penstock.kernel.log cimport DURABLE_DISK, BlockFile, free_block_file
 from penstock.kernel.prefetch cimport prefetch
 from penstock.kernel.record cimport reference_size
 from penstock.kernel.subject_filter cimport FilterBuilder
@@ -609,17 +609,20 @@ def dead_blocks(Core core):
 
 
 def drop_images(Core core):
-    """Give back the images of sealed blocks whose bytes are all on disk."""
-    cdef Py_ssize_t at
+    """Give back the images of sealed blocks whose bytes are all on disk: how many sealed blocks still have theirs."""
+    cdef Py_ssize_t at, kept = 0
     cdef Block* block
     for at in range(core.index.block_count):
         block = core.index.blocks[at]
         if block.file.image == NULL or not block.is_sealed:
             continue
-        # Promised and written is enough where promises are kept by the kernel: a sync that fails is made good from the file.
-        if not block.file.is_listed or (core.log.durability == DURABLE_OS and block.file.written == block.file.size
+        # Written is enough where nobody was promised a sync: one that fails is made good from the file.
+        if not block.file.is_listed or (core.log.durability != DURABLE_DISK and block.file.written == block.file.size
                                         and not core.log.needs_rewrite):
             core.log.drop_image(block.file)
+        else:
+            kept += 1
+    return kept
 
 
 def parts_of(Core core, block_id, spans):

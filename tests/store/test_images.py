@@ -1,0 +1,59 @@
+"""Images: the memory in which a block is filled goes to the next one as soon as the file has its bytes."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import StoreError
+from penstock.kernel.batch import Batch
+from penstock.kernel.summary import drop_images
+from penstock.store.file_store import FileStore
+from penstock.store.limits import Limits
+from penstock.testing import CrashDisk
+
+BATCH = [("a", bytes([n]) * 60_000) for n in range(40)]
+
+
+def open_store(root: Path, durability: str, disk: CrashDisk | None = None) -> FileStore:
+    return FileStore(root / "s", bytes(16), limits=Limits(block_size=256 << 10), durability=durability, disk=disk)
+
+
+@pytest.mark.parametrize("durability", ["os", "lazy"])
+def test_a_sealed_block_that_is_written_needs_no_image(tmp_path: Path, durability: str) -> None:
+    """With `lazy` all blocks of a second kept theirs until the sync in the background: a gigabyte, all of it fresh."""
+    store = open_store(tmp_path, durability)
+    store.append(Batch.of(BATCH))
+    store.core.write_out()
+    assert drop_images(store.core) == 0
+    assert [message.data for message in store.read()] == [data for _, data in BATCH]
+    store.stop()
+
+
+def test_what_is_not_written_keeps_its_image(tmp_path: Path) -> None:
+    store = open_store(tmp_path, "lazy")
+    store.append(Batch.of(BATCH))
+    assert drop_images(store.core) > 5
+    assert [message.data for message in store.read()] == [data for _, data in BATCH]
+    store.stop()
+
+
+@pytest.mark.parametrize("durability", ["os", "lazy"])
+def test_a_sync_that_fails_is_made_good_without_the_images(tmp_path: Path, durability: str) -> None:
+    disk = CrashDisk(tmp_path)
+    store = open_store(tmp_path, durability, disk)
+    store.append(Batch.of(BATCH))
+    store.core.write_out()
+    assert drop_images(store.core) == 0
+    disk.fail_at(1, errno.EIO, kinds="sync_file")
+    with pytest.raises(StoreError, match="EIO"):
+        store.sync()
+    disk.clear_faults()
+    store.retry()
+    store.sync()
+    store.stop()
+    again = open_store(tmp_path, durability)
+    assert [message.data for message in again.read()] == [data for _, data in BATCH]
+    again.stop()
