@@ -35,7 +35,7 @@ class LooseSummaries:
     def __len__(self) -> int:
         return len(self._loose)
 
-    def write(self, path: str, data: bytes) -> None:
+    def write(self, path: str, data: bytearray) -> None:
         """Have the summary at `path` written. Whoever reads or removes it says `wait` before."""
         self.wait(path)
         file = LateFile(self._disk, path, data)

@@ -17,6 +17,7 @@ _FIXED = struct.Struct("<8s256sQQQqqIIQQQQ8s")
 _ID = struct.Struct("<Iq16s")
 _EXPIRY = struct.Struct("<Iq")
 _RANGE = struct.Struct("<QQ")
+_CHECKSUM = struct.Struct("<Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def encode_summary(
     expiries: bytes,
     damage: Sequence[tuple[int, int]],
     subject_filter: bytes,
-) -> bytes:
+) -> bytearray:
     """The bytes of a summary; `facts` are the block's, as Query.blocks() tells them, ids and expiries are packed."""
     sections = [
         *rows,
@@ -79,15 +80,15 @@ def encode_summary(
         b"".join(_RANGE.pack(*one) for one in damage),
         subject_filter,
     ]
-    spans = bytearray()
-    body: list[bytes] = []
-    at = SUMMARY_FIXED_SIZE
+    spans: list[int] = []
+    size = SUMMARY_FIXED_SIZE
     for section in sections:
-        spans += _RANGE.pack(at, len(section))
-        padding = bytes(-len(section) % 8)
-        body += (section, struct.pack("<Q", xxh64_of(section, header.salt)), padding)
-        at += len(section) + 8 + len(padding)
-    fixed = _FIXED.pack(
+        spans += size, len(section)
+        size += len(section) + _CHECKSUM.size + -len(section) % 8
+    out = bytearray(size + _CHECKSUM.size)  # put together in place: whoever publishes waits for it
+    _FIXED.pack_into(
+        out,
+        0,
         SUMMARY_MAGIC,
         header.encode(),
         facts["size"],
@@ -103,8 +104,13 @@ def encode_summary(
         facts["last_checksum"],
         b"",
     )
-    out = b"".join(((fixed + bytes(spans)).ljust(SUMMARY_FIXED_SIZE, b"\0"), *body))
-    return out + struct.pack("<Q", xxh64_of(out, header.salt))
+    struct.pack_into(f"<{len(spans)}Q", out, _FIXED.size, *spans)
+    for at, section in zip(spans[::2], sections, strict=True):
+        stop = at + len(section)
+        out[at:stop] = section
+        _CHECKSUM.pack_into(out, stop, xxh64_of(section, header.salt))
+    _CHECKSUM.pack_into(out, size, xxh64_of(memoryview(out)[:size], header.salt))
+    return out
 
 
 def decode_summary(data: bytes, path: str) -> Summary | None:
