@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from penstock.errors import PenstockError
+from penstock.kernel.heap import keep_freed
 from penstock.server import log_lines
 from penstock.server.files import FileError, Listener, write_pid, write_ports
 from penstock.server.log import Log, LogError, open_log
@@ -71,6 +72,7 @@ def run(
         return FAILED
     set_process_name(name)
     sys.setswitchinterval(SWITCH_S)
+    keep_freed()
     bridge = bridge_logging(log)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
