@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -151,3 +152,33 @@ def _told(
         prefix, own = f"_IN.{name}.".encode(), name.encode()
         found.append([(m.subject.removeprefix(prefix), m.sid, m.payload.replace(own, b"")) for m in client.kept()])
     return found
+
+
+@pytest.mark.parametrize("name", ["&" * 160, "<" * 255, "s" * 255])
+def test_a_long_name_that_is_longer_in_json_is_acknowledged(lasting: EmbeddedServer, name: str) -> None:
+    """Its head was too long for the room that answers had: nobody was answered, and the server could not stop."""
+    client = Client(lasting.port, "_INBOX.long")
+    client.create(name, secrets.token_hex(6))
+    subject = client.api(f"STREAM.INFO.{name}")["config"]["subjects"][0]
+    for n in range(1, 5):
+        assert client.ask(subject, b"x") == {"stream": name, "seq": n}
+    client.api(f"STREAM.DELETE.{name}")
+
+
+@pytest.mark.parametrize("extra", [b"", b"UNSUB 8 1000\r\n"], ids=["for good", "for a while"])
+def test_an_answer_is_looked_up_once(extra: bytes) -> None:
+    with penstock.Server(http_port=-1) as server:
+        client = Client(server.port)
+        client.create("S", "s")
+        client.send(b"SUB _R.* 8\r\n" + extra)
+        client.ping()
+        before = _matches(server)
+        for n in range(500):
+            client.publish("s", b"x", f"_R.{n}")
+        assert [client.message().sid for _ in range(500)] == [b"8"] * 500
+        assert _matches(server) - before == 1000
+
+
+def _matches(server: EmbeddedServer) -> int:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.http_port}/subsz", timeout=10) as answer:
+        return int(json.load(answer)["num_matches"])

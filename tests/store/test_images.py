@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,21 @@ def test_a_sync_that_fails_is_made_good_without_the_images(tmp_path: Path, durab
     again = open_store(tmp_path, durability)
     assert [message.data for message in again.read()] == [data for _, data in BATCH]
     again.stop()
+
+
+def test_a_block_that_somebody_is_at_keeps_its_image(tmp_path: Path) -> None:
+    """Who walks over it may be about to write it again from there: a sync beside it may just have failed."""
+    disk = CrashDisk(tmp_path)
+    store = open_store(tmp_path, "os", disk)
+    store.append(Batch.of(BATCH))
+    store.core.write_out()
+    disk.sync_delay_us = 200_000
+    with ThreadPoolExecutor(1) as pool:
+        under_way = pool.submit(store.sync)
+        while disk.calls["sync_file"] == 0:
+            assert not under_way.done()
+        kept = drop_images(store.core)
+        disk.sync_delay_us = 0
+        under_way.result()
+    assert kept == 1 and drop_images(store.core) == 0
+    store.stop()

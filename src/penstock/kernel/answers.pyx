@@ -10,13 +10,12 @@ from libc.string cimport memcpy
 from penstock.kernel.client cimport Client
 from penstock.kernel.frame cimport DECIMAL_SIZE_MAX, write_decimal
 from penstock.kernel.hub cimport Hub
-from penstock.kernel.ingest cimport ANSWER_ACK, ANSWER_DUPLICATE, ANSWER_ERROR, Chunk, Ingest, Waiting
+from penstock.kernel.ingest cimport ANSWER_ACK, ANSWER_DUPLICATE, ANSWER_ERROR, ROOM_MORE, Chunk, Ingest, Waiting
 from penstock.kernel.letter cimport Letter
 from penstock.kernel.sublist cimport KIND_CLIENT, Sub, Sublist
 
 cdef enum:
     SLICE_CLIENTS = 24                     # so many are answered before the sockets are looked at again
-    TEXT_MAX = 1024                        # of a payload
     SID_MAX = 64                           # a client with a longer one is answered without a row
 
 cdef struct Row:
@@ -75,6 +74,7 @@ cdef bint _write_ack(Hub hub, Sublist sublist, Row* row, bytes head, const uint8
         return False
     if sub != row.sub or seq != row.seq + 1 or not _step(row):
         _begin(row, sub, head, seq)
+    sublist.matches += 1
     sub.msgs += 1
     start = out = client.room(4 + subject_size + row.tail_size + row.digit_count + 3)
     memcpy(out, b"MSG ", 4)
@@ -90,9 +90,9 @@ cdef bint _write_ack(Hub hub, Sublist sublist, Row* row, bytes head, const uint8
     return True
 
 
-cdef int _write_other(Hub hub, Sublist sublist, Letter* letter, Waiting* item, bytes head, bytes error) except -1:
-    """Write any answer to whoever hears it; with `error` it is that."""
-    cdef uint8_t text[TEXT_MAX]
+cdef int _write_other(Hub hub, Sublist sublist, Letter* letter, Waiting* item, uint8_t* text, bytes head,
+                      bytes error) except -1:
+    """Write any answer to whoever hears it; with `error` it is that. `text` is room for it."""
     cdef uint32_t size = <uint32_t>PyBytes_GET_SIZE(head)
     if error is not None:
         letter.payload = <const uint8_t*>PyBytes_AS_STRING(error)
@@ -115,18 +115,17 @@ def settle(Hub hub not None, Ingest ingest not None, Sublist sublist not None, P
     cdef Waiting* item
     cdef Letter letter
     cdef Row row
-    cdef uint8_t tail[TEXT_MAX + SID_MAX + DECIMAL_SIZE_MAX]
     cdef uint64_t decided = ingest.decided()
     cdef bint is_checked = ingest.is_over or ingest.intake.has_failures     # after: who rolls back notes it before it counts
     cdef bytes head = ingest.head, error, failure
     cdef Py_ssize_t others = len(hub.dirty)  # who has something to get anyway does not count: some progress is sure
     cdef Py_ssize_t answered
-    assert PyBytes_GET_SIZE(head) < TEXT_MAX - 100
+    cdef uint8_t* text = ingest.room
     letter.reply = letter.headers = NULL
     letter.reply_size = letter.headers_size = 0
     letter.copies = True
     row.sub = NULL
-    row.tail = tail
+    row.tail = text + PyBytes_GET_SIZE(head) + ROOM_MORE
     while ingest.first != NULL and ingest.first.position <= decided:
         chunk = ingest.first
         failure = ingest.intake.failure_at(chunk.position) if is_checked else None
@@ -140,7 +139,7 @@ def settle(Hub hub not None, Ingest ingest not None, Sublist sublist not None, P
             error = ingest.errors.pop(item.seq) if item.answer == ANSWER_ERROR else failure
             if (error is not None or item.answer != ANSWER_ACK
                     or not _write_ack(hub, sublist, &row, head, letter.subject, letter.subject_size, item.seq)):
-                _write_other(hub, sublist, &letter, item, head, error)
+                _write_other(hub, sublist, &letter, item, text, head, error)
         if chunk.done < chunk.count:
             break
         ingest.drop_first()

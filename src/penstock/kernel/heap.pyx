@@ -17,14 +17,14 @@ cdef extern from *:
     int pst_keep_freed(size_t block_max, size_t total_max) noexcept nogil
 
 cdef enum:
-    BLOCK_MAX = 2097152                    # larger ones are the system's: they come seldom, and go back at once
-    TOTAL_MAX = 8388608
+    BLOCK_MAX = 4194304                    # the largest summary; larger ones are the system's, and go back at once
+    TOTAL_MAX = 16777216
 
 
 def keep_freed():
     """Keep some megabytes of what is freed for whoever asks next: whether the C library can.
 
-    By itself it gives 128 KiB at the end of its heap back to the system and asks for them again with the next block's summary.
-    On a virtual machine a fresh page costs what twenty messages do. For processes that are ours: it holds for all that is in them.
+    By itself it gives more than 128 KiB at the end of its heap back to the system, and asks for them again with the next block's
+    summary. On a virtual machine a fresh page costs what two messages do. For processes that are ours: it holds for all in them.
     """
     return pst_keep_freed(BLOCK_MAX, TOTAL_MAX) != 0

@@ -8,6 +8,7 @@ cdef enum:
     ANSWER_ACK = 0
     ANSWER_DUPLICATE = 1
     ANSWER_ERROR = 2
+    ROOM_MORE = 192                        # what an answer may have besides its head: sid, sizes, sequence, "duplicate"
 
 cdef struct Asked:                         # where the answer to a message of the batch goes
     const uint8_t* reply                   # NULL: nobody wants one
@@ -40,6 +41,7 @@ cdef class Ingest:
     cdef public bint is_over               # nothing more is committed: who still waits is told what became of it
     cdef readonly bint is_touched          # on the hub's list of this turn
     cdef bytes head                        # {"stream":"S","seq":
+    cdef uint8_t* room                     # for two answers while they are written
     cdef Batch batch
     cdef Asked* asked
     cdef uint32_t asked_capacity

@@ -3,7 +3,7 @@
 The hub adds what is published while it reads a socket; the pointers point into the read buffer, so the batch is taken before the read ends.
 Answers, refusals too, wait in order for the position of the log at which everything before them is durable.
 """
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
@@ -35,6 +35,7 @@ cdef class Ingest:
     def __dealloc__(self):
         cdef Chunk* chunk
         free(self.asked)
+        free(self.room)
         while self.first != NULL:
             chunk = self.first
             self.first = chunk.next
@@ -42,6 +43,10 @@ cdef class Ingest:
 
     def set_head(self, bytes head not None):
         """What a PubAck begins with, up to its sequence."""
+        cdef void* grown = realloc(self.room, 2 * (PyBytes_GET_SIZE(head) + ROOM_MORE))
+        if grown == NULL:
+            raise MemoryError
+        self.room = <uint8_t*>grown
         self.head = head
 
     cdef int add(self, const uint8_t* subject, uint32_t subject_size, const uint8_t* reply, uint32_t reply_size,

@@ -14,7 +14,8 @@ cdef class LateFile:
     cdef bytes temporary
     cdef const char* path_text             # the bytes of the two
     cdef const char* temporary_text
-    cdef const uint8_t[::1] data           # None once somebody has heard what became of it
+    cdef uint8_t* data                     # a copy, given back when it is written
+    cdef Py_ssize_t size
     cdef bint is_handed_over               # a committer has a reference to it, until somebody has waited for it
     cdef int state                         # belongs to the committer's lock
     cdef int error                         # errno, once it is done

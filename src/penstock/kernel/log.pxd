@@ -127,4 +127,5 @@ cdef class Log(Committable):
     cdef int link(self, uint64_t entry) noexcept nogil
     cdef void skip_over(self) noexcept nogil
     cdef void drop_image(self, BlockFile* file) noexcept nogil
+    cdef bint drop_written(self, BlockFile* file) noexcept nogil
     cdef int open_for_read(self, BlockFile* file) noexcept nogil

@@ -250,11 +250,25 @@ cdef class Log:
         pthread_mutex_unlock(self.lock)
 
     cdef void drop_image(self, BlockFile* file) noexcept nogil:
-        if file.image != NULL:
-            if self.committer is None or not self.committer.keep_image(file.image, file.capacity):
-                munmap(file.image, file.capacity)
-            file.image = NULL
-            file.capacity = 0
+        cdef uint8_t* image = file.image
+        cdef uint64_t capacity = file.capacity
+        file.image = NULL
+        file.capacity = 0
+        if image != NULL and (self.committer is None or not self.committer.keep_image(image, capacity)):
+            munmap(image, capacity)
+
+    cdef bint drop_written(self, BlockFile* file) noexcept nogil:
+        """Drop the image of a sealed file that is written, where nobody was promised a sync: one that fails is made good from the
+        file. Not while somebody walks over it, who may be about to write it again from there. Whether it is gone."""
+        cdef bint is_free
+        if self.durability == DURABLE_DISK:
+            return False
+        pthread_mutex_lock(self.lock)
+        is_free = file.users == 0 and file.written == file.size and not self.needs_rewrite
+        if is_free:
+            self.drop_image(file)
+        pthread_mutex_unlock(self.lock)
+        return is_free
 
     cdef int open_for_read(self, BlockFile* file) noexcept nogil:
         """Its descriptor, opened if it is not; -errno."""

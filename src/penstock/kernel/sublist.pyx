@@ -482,7 +482,8 @@ cdef class Sublist:
                 and memchr(subject + self.near_size, c".", size - self.near_size) == NULL)
 
     cdef Sub* only_near(self, const uint8_t* subject, uint32_t size) noexcept:
-        """Who hears `subject`, where that is one subscription, the same whatever the last token is; else NULL: `match` tells."""
+        """Who hears `subject`, where that is one subscription, the same whatever the last token is; else NULL: `match` tells.
+        Whoever takes its word counts the match."""
         cdef Node* node
         if not self.is_near(subject, size):
             return NULL
@@ -490,7 +491,6 @@ cdef class Sublist:
         if (node == NULL or node.plain_count != 1 or node.group_count or self.near.child_count
                 or self.near.tail != NULL):
             return NULL
-        self.matches += 1
         return node.plain[0]
 
     cdef void go_near(self, const uint8_t* subject, uint32_t size) noexcept:

@@ -13,7 +13,7 @@ from penstock.kernel.format cimport FLAG_ERASED, FLAG_MSG_ID, FLAG_TTL, RECORDS_
 from penstock.kernel.index cimport (
     SECTION_OFFSETS, SECTION_SEQS, SECTION_SIZES, SECTION_SUBJECTS, Block, Index,
 )
-from penstock.kernel.log cimport DURABLE_DISK, BlockFile, free_block_file
+from penstock.kernel.log cimport BlockFile, free_block_file
 from penstock.kernel.prefetch cimport prefetch
 from penstock.kernel.record cimport reference_size
 from penstock.kernel.subject_filter cimport FilterBuilder
@@ -616,11 +616,9 @@ def drop_images(Core core):
         block = core.index.blocks[at]
         if block.file.image == NULL or not block.is_sealed:
             continue
-        # Written is enough where nobody was promised a sync: one that fails is made good from the file.
-        if not block.file.is_listed or (core.log.durability != DURABLE_DISK and block.file.written == block.file.size
-                                        and not core.log.needs_rewrite):
+        if not block.file.is_listed:
             core.log.drop_image(block.file)
-        else:
+        elif not core.log.drop_written(block.file):
             kept += 1
     return kept
 

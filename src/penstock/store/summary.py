@@ -85,7 +85,7 @@ def encode_summary(
     for section in sections:
         spans += size, len(section)
         size += len(section) + _CHECKSUM.size + -len(section) % 8
-    out = bytearray(size + _CHECKSUM.size)  # put together in place: whoever publishes waits for it
+    out = bytearray(size + _CHECKSUM.size)  # in place: whoever publishes waits for it
     _FIXED.pack_into(
         out,
         0,
@@ -104,6 +104,7 @@ def encode_summary(
         facts["last_checksum"],
         b"",
     )
+    assert _FIXED.size + 8 * len(spans) <= SUMMARY_FIXED_SIZE
     struct.pack_into(f"<{len(spans)}Q", out, _FIXED.size, *spans)
     for at, section in zip(spans[::2], sections, strict=True):
         stop = at + len(section)
