@@ -135,3 +135,22 @@ def test_the_fixture_gives_a_fresh_server(penstock_server: penstock.Server, nats
 @pytest.mark.penstock(username="ann", password="secret")
 def test_the_fixture_takes_options_from_a_marker(nats_url: str) -> None:
     assert asyncio.run(publish(nats_url, 1, user="ann", password="secret")) == [1]
+
+
+def test_a_file_that_names_no_port_gets_any_and_what_the_call_says_goes_before_it(tmp_path: Path) -> None:
+    """It was 0.0.0.0:4222, whatever the call said: two such tests at once collided."""
+    config = tmp_path / "server.conf"
+    config.write_text("max_payload: 2048\n")
+    with penstock.Server(config=config) as first, penstock.Server(config=config, host="::1", port=-1) as second:
+        assert first.options.host == "127.0.0.1" and first.port not in (4222, second.port)
+        assert second.url == f"nats://[::1]:{second.port}" and second.options.max_payload == 2048
+        taken = first.port
+    config.write_text(f'listen: "127.0.0.1:{taken}"\n')
+    with penstock.Server(config=config) as named, penstock.Server(config=config, port=-1) as other:
+        assert named.port == taken != other.port
+
+
+@pytest.mark.parametrize(("name", "value"), [("max_payload", "x"), ("no_auth_user", 3), ("server_name", None)])
+def test_an_option_of_another_type_is_refused_by_name(name: str, value: object) -> None:
+    with pytest.raises(TypeError, match=f"option '{name}' takes"):
+        penstock.Server(**{name: value})  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ import os
 import re
 import tempfile
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.api import account_info, consumer_requests, consumers, messages, purge, standalone, streams
@@ -22,7 +23,7 @@ from penstock.api.request import Api
 from penstock.api.usage import ServerLimits, Usage, server_limits
 from penstock.broker.account import Account, Request, Service
 from penstock.db.database import Database
-from penstock.errors import PenstockError, StoreError
+from penstock.errors import MemoryExceeded, PenstockError, StorageExceeded, StoreError
 
 if TYPE_CHECKING:
     from penstock.server.options import JetStreamLimits, JetStreamOptions, Options
@@ -44,6 +45,7 @@ _PLAIN = re.compile(r"[^\x00-\x20\x7f.*>/\\%]")
 DIRECT = b"$JS.API.DIRECT.GET"
 NEXT = b"CONSUMER.MSG.NEXT."
 MAPPED = (b"$KV.", b"$OBJ.")  # buckets that are also reached through a domain's API
+SERVED = (b"STREAM.", b"CONSUMER.", b"DIRECT.", b"META.", b"SERVER.", b"ACCOUNT.")  # below a domain, besides INFO
 
 
 def folder_of(account: str) -> str:
@@ -112,6 +114,22 @@ class JetStream:
 
     # Accounts.
 
+    def check_shares(self, shares: Iterable[JetStreamLimits]) -> None:
+        """Raise where accounts are promised more together than there is."""
+        given = list(shares)
+        memory = sum(max(share.max_memory, 0) for share in given)
+        storage = sum(max(share.max_storage, 0) for share in given)
+        error = (
+            MemoryExceeded() if memory > self.limits.max_memory
+            else StorageExceeded() if storage > self.limits.max_storage
+            else None
+        )  # fmt: skip
+        if error is not None:
+            raise StoreError(
+                "Can't start JetStream: Error enabling jetstream on configured accounts: "
+                f"{error.description} ({error.err_code})"
+            )
+
     async def enable(self, account: Account, limits: JetStreamLimits) -> JetStreamAccount:
         """Give an account JetStream: its streams are open and take messages when this returns."""
         lent = self._lent
@@ -161,10 +179,15 @@ class JetStream:
             self.api.handle(request)
 
     def _domain_request(self, request: Request) -> None:
-        """The same under the domain's own name; buckets are published to there."""
+        """The same under the domain's own name; buckets are published to there. All else there is nobody's."""
         tail = request.subject[len(self.domain) + 9 :]
         if tail.startswith(MAPPED):
-            request.account.publish(tail, request.payload, request.headers, request.reply)
+            request.subject = tail
+            if not request.account.publish(tail, request.payload, request.headers, request.reply):
+                no_responders(request)
+            return
+        if not tail.startswith(SERVED) and tail != b"INFO":
+            no_responders(request)
             return
         request.subject = b"$JS.API." + tail
         if tail.startswith(NEXT):

@@ -37,6 +37,7 @@ cdef extern from "sys/random.h" nogil:
     ssize_t getrandom(void* buffer, size_t size, unsigned int flags)
 
 cdef enum:
+    SENT_SIZE_MAX = 33554432               # of what clients publish: the reference's files hold no larger record
     WIDE = 4096                            # subjects above which a look-up waits for memory
     ROOM_AHEAD = 1024
     ROOM_MAX = 4096
@@ -308,6 +309,9 @@ cdef class Core:
             item.status = STATUS_RECORD_TOO_LARGE
             return STATUS_RECORD_TOO_LARGE
         size = reference_size(item.subject_size, item.headers_size, item.payload_size, index.in_memory)
+        if self.takes_names and not index.in_memory and size > SENT_SIZE_MAX:
+            item.status = STATUS_RECORD_TOO_LARGE
+            return STATUS_RECORD_TOO_LARGE
         if self.max_per_subject > 0 and number != NO_NUMBER:
             is_over = <int64_t>index.stats[number].total >= self.max_per_subject
         if self.discard_new:

@@ -20,7 +20,7 @@ HEADERS_REFUSED = ("host", "content-length", "connection", "upgrade", "nats-no-m
 
 def blank_options() -> Options:
     """Options before the file and the flags; what depends on others is open until `complete_options`."""
-    options = Options(host="", http_host="", auth_timeout=0.0)
+    options = Options(host="", port=0, http_host="", auth_timeout=0.0)
     options.websocket.host = ""
     return options
 

@@ -38,8 +38,8 @@ class EmbeddedServer:
     def __init__(
         self,
         *,
-        host: str = "127.0.0.1",
-        port: int = -1,
+        host: str | None = None,
+        port: int | None = None,
         jetstream: bool = True,
         store_dir: str | Path | None = None,
         durability: str = "disk",
@@ -199,16 +199,28 @@ class EmbeddedServer:
             self._temporary = ""
 
 
-def _options(host: str, port: int, config: str | Path | None, more: dict[str, Any]) -> Options:
-    if config is not None:
+def _options(host: str | None, port: int | None, config: str | Path | None, more: dict[str, Any]) -> Options:
+    """What is said in the call goes before the file; what neither says is this machine's own address, and any port."""
+    if config is None:
+        options = Options(host=host or "127.0.0.1", port=-1 if port is None else port)
+    else:
         from penstock.server.conf_complete import complete_options
         from penstock.server.conf_options import load_options
 
-        options = complete_options(load_options(str(config))[0])
-    else:
-        options = Options(host=host, port=port)
+        options = load_options(str(config))[0]
+        options.host = host or options.host or "127.0.0.1"
+        options.port = (options.port or -1) if port is None else port
+        options = complete_options(options)
     for name, value in more.items():
         if name not in Options.__dataclass_fields__:
             raise TypeError(f"a server has no option {name!r}; those of penstock.server.options.Options are taken")
+        _check_type(name, value, getattr(options, name))
         setattr(options, name, value)
     return options
+
+
+def _check_type(name: str, value: object, known: object) -> None:
+    """Refuse text for a number and the like now, not when the server comes to use it."""
+    wanted = type(known)
+    if wanted in (bool, int, float, str) and not isinstance(value, (int, float) if wanted is float else wanted):
+        raise TypeError(f"option {name!r} takes {wanted.__name__}, not {value!r}")

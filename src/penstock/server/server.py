@@ -241,6 +241,7 @@ class Server:
         if found.is_temporary:
             log_lines.temporary_store(self.log, found.store_dir)
         log_lines.jetstream(self.log, self.options, found.store_dir, found.limits.max_memory, found.limits.max_storage)
+        found.check_shares(share for name in self.accounts if (share := self._jetstream_limits(name)) is not None)
         await self.share_jetstream()
 
     async def share_jetstream(self) -> None:

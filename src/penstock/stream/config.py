@@ -219,6 +219,8 @@ def validate(config: StreamConfig, *, pedantic: bool = False) -> StreamConfig:
     _check_texts(config)
     _check_enums(config)
     _check_features(config)
+    if config.persist_mode == "async" and config.num_replicas > 1:
+        raise InvalidConfig("async persist mode is not supported on replicated streams")
     replicas = _check_replicas(config)
     limits = {field: _limit(config, field, pedantic) for field in LIMITS}
     window = _duplicate_window(config, pedantic)

@@ -196,7 +196,10 @@ class StreamRules:
         return self._last_id
 
     def last_seq_of(self, subject_filter: bytes) -> int:
-        return self.store.query.last_seq(_meant(subject_filter))
+        try:
+            return self.store.query.last_seq(_meant(subject_filter))
+        except ValueError:  # no subject can be called so: it has no last message
+            return 0
 
     def find_duplicate(self, msg_id: bytes) -> int | None:
         return self.dedupe.lookup(hash_id(msg_id), self.store.clock.now_ns())

@@ -20,6 +20,7 @@ ZERO_TIME = "0001-01-01T00:00:00Z"  # what Go prints for a time that was never s
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _EPOCH_DAY = datetime(1970, 1, 1, tzinfo=UTC).toordinal()
 _ENCODER = msgspec.json.Encoder()
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _TIME = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))"
 )
@@ -27,7 +28,10 @@ _TIME = re.compile(
 
 def encode(value: Any) -> bytes:
     """The JSON of anything msgspec encodes, escaped as Go escapes it."""
-    raw = _ENCODER.encode(value)
+    try:
+        raw = _ENCODER.encode(value)
+    except UnicodeEncodeError:
+        raw = _ENCODER.encode(_shown(msgspec.to_builtins(value)))
     # These bytes stand in strings only, so they may be replaced in the whole text.
     if b"<" in raw:
         raw = raw.replace(b"<", b"\\u003c")
@@ -38,6 +42,17 @@ def encode(value: Any) -> bytes:
     if b"\xe2\x80" in raw:
         raw = raw.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
     return raw
+
+
+def _shown(value: Any) -> Any:
+    """The same where text holds bytes that are none (as surrogates): each shows as U+FFFD."""
+    if isinstance(value, str):
+        return _SURROGATE.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {_shown(key): _shown(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shown(each) for each in value]
+    return value
 
 
 def go_float(value: float) -> int | float:
