@@ -126,3 +126,63 @@ def test_async_persistence_is_not_for_replicas(server: ServerProcess) -> None:
         10052,
         "async persist mode is not supported on replicated streams",
     )
+
+
+ACCOUNTS = """
+accounts {
+  A { jetstream: enabled, users: [{user: a, password: a}] }
+  B { users: [{user: b, password: b}] }
+  SYS { users: [{user: s, password: s}] }
+}
+system_account: SYS
+"""
+
+
+def sign_in(server: ServerProcess, name: str) -> Client:
+    return Client(server.port, f"_INBOX.{name}", **{"user": name, "pass": name})
+
+
+def test_the_system_account_has_an_accounts_streams_deleted(kind: Kind) -> None:
+    with ServerProcess(kind, BASE + JETSTREAM + ACCOUNTS) as server:
+        owner, system = sign_in(server, "a"), sign_in(server, "s")
+        owner.create("S", "s")
+        owner.create("T", "t")
+        assert owner.ask("s", b"x")["seq"] == 1
+        for stranger in (owner, sign_in(server, "b")):
+            with pytest.raises(Silent):
+                stranger.request("$JS.API.ACCOUNT.PURGE.A", wait=0.3)
+        assert owner.api("STREAM.NAMES")["total"] == 2
+        owner.send(b"SUB $JS.EVENT.ADVISORY.STREAM.DELETED.* 5\r\n")
+        owner.ping()
+        answer = {"type": "io.nats.jetstream.api.v1.account_purge_response", "initiated": True}
+        assert [system.api(f"ACCOUNT.PURGE.{name}") for name in ("A", "A", "B", "NONE")] == [answer] * 4
+        assert {owner.message().subject[-1:] for _ in range(2)} == {b"S", b"T"}
+        assert owner.api("STREAM.NAMES")["total"] == 0
+        owner.create("S", "s")
+        assert owner.ask("s", b"x")["seq"] == 1
+        assert server.wait_for_log("Purge request for account A (streams: 2, hasAccount: true)")
+
+
+@pytest.mark.parametrize(
+    "subject",
+    ["ACCOUNT.PURGE", "ACCOUNT.PURGE.A.b", "META.LEADER.STEPDOWN", "SERVER.REMOVE", "ACCOUNT.STREAM.MOVE.A.S"],
+)
+def test_what_only_a_cluster_has_is_answered_by_nobody(kind: Kind, subject: str) -> None:
+    with ServerProcess(kind, BASE + JETSTREAM + ACCOUNTS) as server, pytest.raises(Silent):
+        sign_in(server, "s").request(f"$JS.API.{subject}", wait=0.3)
+
+
+def test_the_system_account_has_no_streams_to_read_from(kind: Kind) -> None:
+    with ServerProcess(kind, BASE + JETSTREAM + ACCOUNTS) as server:
+        system = sign_in(server, "s")
+        for subject in ("DIRECT.GET.S", "DIRECT.GET.S.s", "STREAM.NAMES", "NONE"):
+            assert system.api(subject)["error"]["err_code"] == 10039
+        assert "error" not in sign_in(server, "a").api("INFO")
+
+
+@pytest.mark.parametrize(("wanted", "first"), [({}, 1), ({"filter": ">"}, 1), ({"seq": 1}, 0), ({"keep": 1}, 0)])
+def test_a_purge_of_a_stream_that_was_never_used(server: ServerProcess, wanted: dict[str, object], first: int) -> None:
+    client = Client(server.port)
+    client.create("S", "s")
+    assert client.api("STREAM.PURGE.S", wanted)["purged"] == 0
+    assert client.state("S")["first_seq"] == first

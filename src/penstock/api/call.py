@@ -32,6 +32,7 @@ class Endpoint:
     is_uncounted: bool = False  # nor is any other
     needs_cluster: bool = False
     takes_more: bool = False  # further tokens may follow the names
+    is_system: bool = False  # the system account asks for it, which has no JetStream of its own
 
 
 class Unanswered(Exception):

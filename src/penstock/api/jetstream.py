@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.api import account_info, consumer_requests, consumers, messages, purge, standalone, streams
 from penstock.api.account import JetStreamAccount
 from penstock.api.advisories import Advisories
+from penstock.api.call import Call, Endpoint, Fields
 from penstock.api.direct import get_direct, no_responders
 from penstock.api.request import Api
 from penstock.api.usage import ServerLimits, Usage, server_limits
 from penstock.broker.account import Account, Request, Service
 from penstock.db.database import Database
-from penstock.errors import MemoryExceeded, PenstockError, StorageExceeded, StoreError
+from penstock.errors import MemoryExceeded, PenstockError, StorageExceeded, StoreError, StreamNotFound
 
 if TYPE_CHECKING:
     from penstock.server.options import JetStreamLimits, JetStreamOptions, Options
@@ -61,6 +62,7 @@ class Host(Protocol):
     name: str
     loop: asyncio.AbstractEventLoop
     options: Options
+    accounts: dict[str, Account]
 
     @property
     def system(self) -> Account | None: ...
@@ -85,7 +87,11 @@ class JetStream:
         self.accounts: dict[str, JetStreamAccount] = {}
         self.advisories = Advisories(server.name, self.domain, time.time_ns)
         self.api = Api(
-            ENDPOINTS, loop, self.advisories, strict=options.strict, queue_max=options.request_queue_limit or 10_000
+            (*ENDPOINTS, Endpoint("ACCOUNT.PURGE", 1, "account_purge_response", self._purge_account, is_system=True)),
+            loop,
+            self.advisories,
+            strict=options.strict,
+            queue_max=options.request_queue_limit or 10_000,
         )
         self.is_closed = False
         self.is_scarce = False
@@ -173,7 +179,12 @@ class JetStream:
 
     def _request(self, request: Request) -> None:
         subject = request.subject
-        if subject.startswith(DIRECT) and (len(subject) == len(DIRECT) or subject[len(DIRECT)] == ord(".")):
+        is_system = request.account is self._server.system  # it has no streams to be read from
+        if (
+            not is_system
+            and subject.startswith(DIRECT)
+            and (len(subject) == len(DIRECT) or subject[len(DIRECT)] == ord("."))
+        ):
             get_direct(request)
         else:
             self.api.handle(request)
@@ -195,6 +206,23 @@ class JetStream:
                 no_responders(request)
         else:
             self._request(request)
+
+    async def _purge_account(self, call: Call) -> Fields:
+        """The system account has all streams of an account deleted; one that there is not has none."""
+        account = self.accounts.get(call.names[0])
+        names = sorted(account.streams) if account is not None else []
+        has_account = call.names[0] in self._server.accounts
+        log.info(
+            "Purge request for account %s (streams: %d, hasAccount: %s)",
+            call.names[0], len(names), str(has_account).lower(),
+        )  # fmt: skip
+        if account is not None:
+            for name in names:
+                try:
+                    await streams.delete_stream(account, name)
+                except StreamNotFound:
+                    continue  # somebody was quicker
+        return {"initiated": True}
 
     # What all accounts take together.
 

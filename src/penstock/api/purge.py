@@ -42,7 +42,7 @@ async def _purge(intake: Intake, subject: str, seq: int, keep: int) -> Fields:
     except StoreError as error:
         raise PurgeFailed(str(error)) from error
     intake.desk.committed()  # some may have had one of them in hand
-    intake.was_purged = intake.was_purged or not (subject or keep)
+    intake.was_purged = intake.was_purged or (subject in ("", ">") and not keep and not seq)
     return {"success": True, "purged": purged}
 
 

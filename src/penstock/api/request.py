@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.api")
 TYPE = "io.nats.jetstream.api.v1."
 SYSTEM_RESPONSE = Endpoint("", 0, "system_response", lambda call: {})
+SYSTEM_NOUNS = ("ACCOUNT", "META", "SERVER")
 QUEUE_BYTES_MAX = 128 * 1024 * 1024  # of requests that wait: ours, besides the reference's count
 INLINE_S = 0.001  # so long requests are answered at once in one turn of the loop; the rest waits for the next
 PREFIX_TOKENS_MAX = 3
@@ -52,7 +53,11 @@ class Api:
     ) -> None:
         self._endpoints: dict[tuple[str, int], Endpoint] = {}
         self._open_ended: dict[str, Endpoint] = {}
+        self._for_system: dict[str, Endpoint] = {}  # each with one name
         for endpoint in endpoints:
+            if endpoint.is_system:
+                self._for_system[endpoint.subject] = endpoint
+                continue
             self._endpoints[endpoint.subject, endpoint.names] = endpoint
             if endpoint.takes_more:
                 self._open_ended[endpoint.subject] = endpoint
@@ -73,9 +78,8 @@ class Api:
     def handle(self, request: Request) -> None:
         """A request whose subject begins with $JS.API. and is none for a direct get."""
         tokens = request.subject[8:].decode("utf-8", "surrogateescape").split(".")
-        found = self._find(tokens)
-        if request.account is self.system and tokens != ["INFO"]:
-            found = SYSTEM_RESPONSE, []
+        is_system = request.account is self.system and tokens != ["INFO"]
+        found = self._find_for_system(tokens) if is_system else self._find(tokens)
         if found is None:
             return  # as the reference: nobody answers
         endpoint, names = found
@@ -109,6 +113,13 @@ class Api:
                     continue
             return endpoint, tokens[size:]
         return None
+
+    def _find_for_system(self, tokens: list[str]) -> tuple[Endpoint, list[str]] | None:
+        """What the system account may ask for. What only a cluster has there is answered by nobody."""
+        if tokens[0] not in SYSTEM_NOUNS:
+            return SYSTEM_RESPONSE, []
+        endpoint = self._for_system.get(".".join(tokens[:-1]))
+        return None if endpoint is None else (endpoint, tokens[-1:])
 
     def _has_time(self) -> bool:
         """Whether this turn of the loop may answer one more request at once."""
@@ -181,7 +192,7 @@ class Api:
                 raise ClusterRequired
             if asks_too_much(call.request.headers):
                 raise ApiLevelRequired
-            if call.jetstream is None:
+            if call.jetstream is None and not endpoint.is_system:
                 raise NotEnabledForAccount if not endpoint.is_uncounted else Unanswered
             answer = endpoint.handle(call)
         except ApiError as error:

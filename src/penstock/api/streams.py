@@ -148,7 +148,12 @@ def _tell_of_compression(config: StreamConfig) -> None:
 
 async def delete(call: Call) -> Fields:
     call.refuse_body()
-    account, name = call.account, call.names[0]
+    await delete_stream(call.account, call.names[0])
+    return {"success": True}
+
+
+async def delete_stream(account: JetStreamAccount, name: str) -> None:
+    """Delete a stream, and tell of it."""
     async with account.changes:
         intake = account.stream(name)
         await intake.drain()  # who publishes from now on finds nobody
@@ -164,7 +169,6 @@ async def delete(call: Call) -> Fields:
     for consumer in consumers:
         intake.news.changed(consumer, "delete")
     account.jetstream.advisories.stream_action(account.account, name, "delete")  # before the answer, unlike the others
-    return {"success": True}
 
 
 # Looking.
