@@ -490,7 +490,7 @@ def _check_root(root: str, disk: Disk, read_only: bool) -> None:
         require_marker(root, disk)
     if check_marker(root, disk):
         return
-    if os.path.isdir(root) and any(name not in ("LOCK", "$G") and not _is_begun(name) for name in os.listdir(root)):
+    if os.path.isdir(root) and any(not _may_lie_beside(name) for name in os.listdir(root)):
         raise NotAStore(root, f"the directory holds other files and no {MARKER} file; choose an empty one")
     try:
         _make_folder(root, disk)
@@ -507,6 +507,17 @@ def _make_folder(path: str, disk: Disk) -> None:
         _make_folder(above, disk)
         disk.mkdir(path)
         disk.sync_folder(above)
+
+
+def _may_lie_beside(name: str) -> bool:
+    """What a directory may hold in which a store is made: what is left of one that was begun, what a file system or a
+    version control keeps there, and a server's own files. nats-server's streams are in its `jetstream`: it stays."""
+    return (
+        name in ("LOCK", "$G", "lost+found", "jetstream")
+        or _is_begun(name)
+        or name.startswith(".")
+        or name.endswith((".conf", ".log", ".pid", ".ports"))
+    )
 
 
 def _mark_root(root: str, disk: Disk) -> None:

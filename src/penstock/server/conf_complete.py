@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 
 from penstock.duration import NS_PER_SECOND, format_duration
+from penstock.server.address import parse_advertise
 from penstock.server.conf_tree import ConfError
 from penstock.server.options import Options
 from penstock.server.passwords import is_bcrypt
@@ -44,6 +45,15 @@ def _add_to_line(lines: list[str], start: str, name: str) -> None:
     lines.append(start + name)
 
 
+def _why_advertised_wrongly(options: Options) -> str:
+    for what, text in (("ClientAdvertise", options.client_advertise), ("advertise", options.websocket.advertise)):
+        try:
+            parse_advertise(text)
+        except ValueError as error:
+            return f"invalid {what} value of {text}, err={error}"
+    return ""
+
+
 def complete_options(options: Options) -> Options:
     """Fill what depends on other options and check what the reference checks at the start. ConfError says what."""
     options.host = options.host or "0.0.0.0"
@@ -51,7 +61,7 @@ def complete_options(options: Options) -> Options:
     options.websocket.host = options.websocket.host or "0.0.0.0"
     options.port = options.port or 4222
     options.auth_timeout = options.auth_timeout or (options.tls.timeout + 1.0 if options.tls is not None else 2.0)
-    why = _why_invalid(options) or _why_websocket_is_wrong(options)
+    why = _why_invalid(options) or _why_websocket_is_wrong(options) or _why_advertised_wrongly(options)
     if why:
         raise ConfError(why)
     if options.max_payload > MAX_PAYLOAD_WARNED:
@@ -76,6 +86,9 @@ def _why_invalid(options: Options) -> str:
         why = _why_no_such_user(options, name)
         if why:
             return why
+    system = options.accounts.get(options.system_account) if options.system_account else None
+    if options.jetstream.enabled and system is not None and system.jetstream is not None:
+        return "Not allowed to enable JetStream on the system account"
     domain = options.jetstream.domain
     if any(char in domain for char in " \t\r\n\f") or "" in domain.split(".")[1:]:
         return f'invalid domain name: derived "$JS.{domain}.API.>" is not a valid subject'

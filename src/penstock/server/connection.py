@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.server.tls import PeerFacts
 
 FIRST_PING_S = 2.0
+RTT_NS_MAX = 3600 * 10**9  # how old the time to a client and back may be
 STALL_S = 0.003
 REST_S = 0.02
 CONFIRM_S = 30.0  # so long a password may wait to be hashed
@@ -78,6 +79,7 @@ class Connection(Link):
         self._since_full = 0  # bytes that the transport was given since it has more than it likes
         self._task: asyncio.Task[None] | None = None
         self._ping_sent_ns = 0
+        self._measured_ns = -RTT_NS_MAX  # when it was last asked how long it takes
         self._is_lost = False
         self._is_waiting = False  # for room in a stream
         self._is_resting = False
@@ -299,8 +301,7 @@ class Connection(Link):
         self.is_system = account is self.server.system
         self._limit()
         if self._ping_timer is None:
-            first_s = min(FIRST_PING_S, self.server.options.ping_interval)
-            self._ping_timer = self.server.loop.call_later(first_s, self._ping)
+            self._ping_timer = self.server.loop.call_later(self.server.options.ping_interval, self._ping)
 
     def keep_identity(self, identity: Identity) -> None:
         """After a reload: the same account, other permissions. Subscriptions that are too much go."""
@@ -374,8 +375,11 @@ class Connection(Link):
             self.close("Maximum Account Connections Exceeded")
             return
         self._let_in(account, found)
-        if connect.fault is not None:
-            self.send_error(connect.fault)
+        fault = connect.fault
+        if fault is None and connect.no_responders and not self.has_headers:  # the server may have none
+            fault = errors.NO_RESPONDERS_NEEDS_HEADERS
+        if fault is not None:
+            self.send_error(fault)
             self.close("No Responders Requires Headers" if connect.protocol in (0, 1) else "Protocol Violation")
             return
         self.wants_ping = connect.protocol >= 1 and not self.has_told_account
@@ -384,6 +388,10 @@ class Connection(Link):
         if not self.was_connected:
             self.was_connected = True
             self.server.client_connected(self)
+            if self._ping_timer is not None:  # soon: how long does it take to it and back?
+                self._ping_timer.cancel()
+            first_s = min(FIRST_PING_S, self.server.options.ping_interval)
+            self._ping_timer = self.server.loop.call_later(first_s, self._ping)
 
     def _let_in(self, account: Account, identity: Identity | None) -> None:
         self.enter(account, identity)
@@ -476,7 +484,7 @@ class Connection(Link):
         options = self.server.options
         interval = options.ping_interval
         idle_s = (time.time_ns() - self.last_ns) / 1e9
-        if self.rtt_ns == 0 or idle_s >= interval:
+        if time.monotonic_ns() - self._measured_ns > RTT_NS_MAX or idle_s >= interval:
             if self.pings_out >= options.ping_max:
                 self.server.stale_connection(self)
                 self.send_error(errors.STALE_CONNECTION)
@@ -488,7 +496,7 @@ class Connection(Link):
 
     def measure_rtt(self) -> None:
         """Ask for a PONG."""
-        self._ping_sent_ns = time.monotonic_ns()
+        self._ping_sent_ns = self._measured_ns = time.monotonic_ns()
         self.wants_pong = True
         self.write(b"PING\r\n")
 

@@ -46,7 +46,7 @@ def reconfigure(server: Server, options: Options, changes: list[Change]) -> None
         change.name in ("accounts", "jetstream.enabled") or change.name.startswith("jetstream.max")
         for change in changes
     ):
-        server.keep(server.loop.create_task(server.share_jetstream()))
+        server.keep(server.loop.create_task(server.change_jetstream()))
 
 
 def _change_accounts(server: Server, options: Options) -> list[str]:

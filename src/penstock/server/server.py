@@ -18,6 +18,7 @@ from penstock.broker.turn import Turn
 from penstock.errors import PenstockError
 from penstock.kernel.hub import Hub
 from penstock.server import log_lines, nkeys
+from penstock.server.address import parse_advertise
 from penstock.server.auth import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, Authenticator
 from penstock.server.connection import Connection
 from penstock.server.listener import Listener
@@ -71,6 +72,7 @@ class Server:
         self.is_lame_duck = False
         self.is_stopping = False
         self.jetstream: JetStream | None = None
+        self._jetstream_changes = asyncio.Lock()
         self.tls_context: ssl.SSLContext | None = None
         self.ws_tls_context: ssl.SSLContext | None = None
         self.tls_not_after = ""
@@ -242,23 +244,42 @@ class Server:
             log_lines.temporary_store(self.log, found.store_dir)
         log_lines.jetstream(self.log, self.options, found.store_dir, found.limits.max_memory, found.limits.max_storage)
         found.check_shares(share for name in self.accounts if (share := self._jetstream_limits(name)) is not None)
-        await self.share_jetstream()
+        await self._share_jetstream(found)
 
-    async def share_jetstream(self) -> None:
-        """Every account has the JetStream that the options give it."""
-        if self.jetstream is None:
-            return
+    async def change_jetstream(self) -> None:
+        """After a reload: JetStream is on or off, and every account has of it what the options give it."""
+        async with self._jetstream_changes:
+            found = self.jetstream
+            try:
+                if not self.options.jetstream.enabled:
+                    self.jetstream = None
+                    if found is not None:
+                        self.log.notice("Initiating JetStream Shutdown...")
+                        await found.stop()
+                        self.log.notice("JetStream Shutdown")
+                elif found is None:
+                    await self._start_jetstream()
+                else:
+                    await self._share_jetstream(found)
+            except PenstockError as error:
+                self.log.error(f"JetStream could not be changed: {error}")
+                if found is None and self.jetstream is not None:
+                    broken, self.jetstream = self.jetstream, None
+                    await broken.stop()
+            self.make_info()
+
+    async def _share_jetstream(self, jetstream: JetStream) -> None:
         for account in list(self.accounts.values()):
             limits = self._jetstream_limits(account.name)
-            known = self.jetstream.accounts.get(account.name)
+            known = jetstream.accounts.get(account.name)
             if limits is not None and known is None:
-                await self.jetstream.enable(account, limits)
+                await jetstream.enable(account, limits)
             elif limits is not None and known is not None:
                 known.limits = limits
             elif known is not None:
-                await self.jetstream.disable(account)
+                await jetstream.disable(account)
             elif account is not self.system:
-                self.jetstream.refuse(account)
+                jetstream.refuse(account)
 
     async def forget_account(self, account: Account) -> None:
         """An account is gone from the configuration; what it stored stays in the store."""
@@ -271,11 +292,9 @@ class Server:
         found = self.options.accounts.get(name)
         if found is not None:
             return found.jetstream
-        if name == GLOBAL_ACCOUNT and not any(
-            account.jetstream is not None for account in self.options.accounts.values()
-        ):
-            return JetStreamLimits()
-        return None
+        system = self.system.name if self.system is not None else ""
+        is_alone = all(other == system for other in self.options.accounts)
+        return JetStreamLimits() if name == GLOBAL_ACCOUNT and is_alone else None
 
     def make_info(self) -> None:
         options = self.options
@@ -327,7 +346,9 @@ class Server:
         self.log.debug(f"{connection.label} - Client connection created")
         limit = self.options.max_connections
         if limit > 0 and len(self.connections) > limit:
+            connection.send_info()
             connection.send_error("maximum connections exceeded")
+            self.log.error(f"{connection.label} - maximum connections exceeded")
             connection.close("Maximum Connections Exceeded")
             return False
         return True
@@ -499,9 +520,5 @@ class Server:
 
 def advertised(text: str, host: str, port: int) -> tuple[str, int]:
     """Where clients are told to find us: `text` is "host", "host:port" or nothing."""
-    if not text:
-        return host, port
-    name, colon, number = text.rpartition(":")
-    if not colon or "]" in number:
-        return text.strip("[]"), port
-    return name.strip("[]"), int(number) if int(number) > 0 else port
+    name, number = parse_advertise(text) if text else (host, port)
+    return name, number or port
