@@ -14,7 +14,7 @@ from attack import Client
 import penstock
 from harness import BASE, JETSTREAM, Kind, ServerProcess, command
 from penstock.errors import NotAStore
-from penstock.server.address import parse_advertise
+from penstock.server.advertise import parse_advertise
 
 
 @pytest.fixture(params=["real", "ours"])

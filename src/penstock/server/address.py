@@ -42,15 +42,3 @@ def _bound(family: int, address: tuple[str, int] | tuple[str, int, int, int] | t
 def shown_ip(ip: str) -> str:
     """A client's address as people write it: an IPv4 one without the IPv6 around it."""
     return ip.removeprefix(MAPPED) if "." in ip else ip
-
-
-def parse_advertise(text: str) -> tuple[str, int]:
-    """Host and port of "host", "host:port" or "[::1]:port"; port 0 where none is named. Else a ValueError."""
-    name, colon, number = text.rpartition(":")
-    if not colon or "]" in number:
-        return text.strip("[]"), 0
-    if ":" in name and not name.startswith("["):
-        raise ValueError(f"address {text}: too many colons in address")
-    if not number.removeprefix("-").isdecimal():
-        raise ValueError(f'strconv.Atoi: parsing "{number}": invalid syntax')
-    return name.strip("[]"), max(int(number), 0)

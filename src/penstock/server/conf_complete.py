@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from penstock.duration import NS_PER_SECOND, format_duration
-from penstock.server.address import parse_advertise
+from penstock.server.advertise import parse_advertise
 from penstock.server.conf_tree import ConfError
 from penstock.server.options import Options
 from penstock.server.passwords import is_bcrypt

@@ -32,7 +32,8 @@ class EmbeddedServer:
     """A server that runs while the block does: ready when it is entered, stopped in good order when it is left.
 
     Keyword arguments are the options of `penstock serve` (`server_name`, `username`, `password`, `http_port`,
-    `max_payload` …); `config` is a configuration file. `store_dir` None: a temporary directory that goes at the end.
+    `max_payload` …); `config` is a configuration file, and what the call says goes before it. Where neither names them
+    it listens on 127.0.0.1, on any free port. `store_dir` None: a temporary directory that goes at the end.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from penstock.broker.turn import Turn
 from penstock.errors import PenstockError
 from penstock.kernel.hub import Hub
 from penstock.server import log_lines, nkeys
-from penstock.server.address import parse_advertise
+from penstock.server.advertise import advertised
 from penstock.server.auth import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, Authenticator
 from penstock.server.connection import Connection
 from penstock.server.listener import Listener
@@ -516,9 +516,3 @@ class Server:
         await self._stopped.wait()
         if self._failure is not None:
             raise self._failure
-
-
-def advertised(text: str, host: str, port: int) -> tuple[str, int]:
-    """Where clients are told to find us: `text` is "host", "host:port" or nothing."""
-    name, number = parse_advertise(text) if text else (host, port)
-    return name, number or port

@@ -1,0 +1,21 @@
+"""Advertise: where clients are told to find the server, if not where it listens."""
+
+from __future__ import annotations
+
+
+def parse_advertise(text: str) -> tuple[str, int]:
+    """Host and port of "host", "host:port" or "[::1]:port"; port 0 where none is named. Else a ValueError."""
+    name, colon, number = text.rpartition(":")
+    if not colon or "]" in number:
+        return text.strip("[]"), 0
+    if ":" in name and not name.startswith("["):
+        raise ValueError(f"address {text}: too many colons in address")
+    if not number.removeprefix("-").isdecimal():
+        raise ValueError(f'strconv.Atoi: parsing "{number}": invalid syntax')
+    return name.strip("[]"), max(int(number), 0)
+
+
+def advertised(text: str, host: str, port: int) -> tuple[str, int]:
+    """Where clients are told to find us: `text` is "host", "host:port" or nothing."""
+    name, number = parse_advertise(text) if text else (host, port)
+    return name, number or port
