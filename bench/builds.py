@@ -3,13 +3,15 @@
 A virtual machine's host changes its speed by half within a minute, so runs of one build after the other show nothing
 below a tenth. Here all servers run all the time, each gets a short slice of the same load in turn, and neighbours are
 compared: forty slices tell two hundredths apart. The first is what the others are compared with; the same folder twice
-shows the noise. Not for large payloads: the page cache of a run that long grows into memory that the host has to find.
+shows the noise. Large payloads want `--fresh`, a new stream for each slice: else the page cache of so long a run grows
+into memory that the host has to find.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
 import random
 import sys
 import tempfile
@@ -30,6 +32,7 @@ def main() -> int:
     parser.add_argument("--size", type=_count, default=128, metavar="BYTES", help="of a payload (128)")
     parser.add_argument("--messages", type=_count, default=16_000, metavar="N", help="of a slice (16000)")
     parser.add_argument("--slices", type=_count, default=40, metavar="N", help="of each side (40)")
+    parser.add_argument("--fresh", action="store_true", help="each slice into a new stream, for large payloads")
     asked = parser.parse_args()
     for source in asked.sources:
         if source != "nats" and not (Path(source) / "penstock" / "__init__.py").exists():
@@ -52,6 +55,10 @@ def main() -> int:
             for n in chance.sample(range(len(sides)), len(sides)):  # none always follows the same other
                 answer = drive("publish", servers[n].port, count=count, warm=max(1, count // 20), **wanted)
                 rates[n].append(answer["rate"])
+                if asked.fresh:
+                    servers[n].request("$JS.API.STREAM.DELETE.S")
+                    servers[n].make_stream()
+                    os.sync()
     for side, found in zip(sides, rates, strict=True):
         ratio, error = compare(rates[0], found)
         print(f"{ratio:7.3f} ± {error:.3f}  {median(found):11,.0f} msg/s  {side.name}")

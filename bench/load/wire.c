@@ -140,7 +140,7 @@ void note_error(const char *bytes, size_t size) {
     if (!errors++) snprintf(first_error, sizeof first_error, "%.*s", (int)(size < 200 ? size : 200), bytes);
 }
 
-static long digits(const char *at) { /* strtol knows blanks, signs and locales: it took a tenth of what the generator does */
+static long digits(const char *at) { /* strtol knows blanks, signs and locales: it took a twentieth of what the generator does */
     long value = 0;
     while (*at >= '0' && *at <= '9') value = value * 10 + (*at++ - '0');
     return value;

@@ -28,6 +28,13 @@ def test_a_build_is_compared_with_itself_and_the_real_server() -> None:
     assert rows[0][0] == "1.000" and float(rows[1][0]) > 0
 
 
+def test_large_payloads_go_into_a_new_stream_for_each_slice() -> None:
+    words = ("--slices", "3", "--messages", "64", "--connections", "1", "--window", "8", "--size", "65536", "--fresh")
+    done = run("src", "nats", *words)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 2
+
+
 def test_a_folder_without_a_build_is_refused_by_name(tmp_path: Path) -> None:
     done = run(str(tmp_path))
     assert done.returncode == 2

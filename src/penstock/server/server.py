@@ -261,11 +261,12 @@ class Server:
                     await self._start_jetstream()
                 else:
                     await self._share_jetstream(found)
-            except PenstockError as error:
+            except (PenstockError, OSError) as error:
                 self.log.error(f"JetStream could not be changed: {error}")
-                if found is None and self.jetstream is not None:
+                if found is None:  # it did not come up: what of it is open has nothing in it yet
                     broken, self.jetstream = self.jetstream, None
-                    await broken.stop()
+                    if broken is not None:
+                        await broken.stop()
             self.make_info()
 
     async def _share_jetstream(self, jetstream: JetStream) -> None:
