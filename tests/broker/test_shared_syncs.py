@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from still_loop import still
 import penstock
 from penstock.broker import turn
 from penstock.server.embedded import EmbeddedServer
+from penstock.store.file_store import FileStore
 from penstock.testing import SYNC_KINDS, CrashDisk
 
 DELAY_S = 0.02
@@ -37,6 +40,7 @@ def server(tmp_path: Path, disk: CrashDisk) -> Iterator[EmbeddedServer]:
         db.stream("S", subjects=["s.>"])
         disk.sync_delay_us = int(DELAY_S * 1e6)
         yield found
+        disk.release()
         disk.sync_delay_us = 0
 
 
@@ -55,11 +59,13 @@ def test_many_clients_share_syncs(server: EmbeddedServer, disk: CrashDisk) -> No
     clients = [Client(server.port, f"_INBOX.c{n}") for n in range(CLIENTS)]
     before = disk.calls["sync_file"]
     for _ in range(EACH):
-        for n, client in enumerate(clients):
-            client.send(client.pub("s.a", b"x", f"_INBOX.c{n}.x"))
+        with disk.holding("sync_file"):
+            for n, client in enumerate(clients):
+                client.send(client.pub("s.a", b"x", f"_INBOX.c{n}.x"))
+                client.ping()
         seqs = [json.loads(client.message().payload)["seq"] for client in clients]
         assert len(set(seqs)) == CLIENTS
-    assert disk.calls["sync_file"] - before <= EACH * CLIENTS // 3, "a few syncs a round, not one for each client"
+    assert disk.calls["sync_file"] - before <= EACH * 3, "a few syncs a round, not one for each client"
     for client in clients:
         client.close()
 
@@ -92,23 +98,52 @@ def test_a_turn_that_has_no_time_left_answers_more_than_the_first_few(
 # What is read during a sync is not even appended until that ends: whatever else happens meanwhile, it is.
 
 
-def put_off(server: EmbeddedServer) -> tuple[Client, Client]:
-    """Two clients: a sync for the first one's message is under way, and the second one's was read."""
+def put_off(server: EmbeddedServer, disk: CrashDisk) -> tuple[Client, Client]:
+    """Two clients: a sync for the first one's message is held, and the second one's was read."""
+    disk.hold("sync_file")
     first, second = Client(server.port, "_INBOX.0"), Client(server.port, "_INBOX.1")
     first.send(first.pub("s.a", b"1", "_INBOX.0.x"))
-    first.ping()
+    disk.wait_held()
+    first.ping()  # its turn has ended
     read = server.server.hub.in_msgs
-    second.send(second.pub("s.a", b"2", "_INBOX.1.x"))
-    until = time.monotonic() + 10
-    while server.server.hub.in_msgs == read:
-        assert time.monotonic() < until
+    second.send(second.pub("s.a", b"2", "_INBOX.1.x"))  # a PING after it would end a turn
+    wait_until(lambda: server.server.hub.in_msgs > read)
+    is_idle = threading.Event()
+    server.server.loop.call_soon_threadsafe(is_idle.set)
+    assert is_idle.wait(10)
     return first, second
 
 
-def wait_for_sync(disk: CrashDisk, before: int) -> None:
-    """Return when one has begun since there were so many."""
+def ask_meanwhile(server: EmbeddedServer, disk: CrashDisk, client: Client, subject: str) -> dict[str, Any]:
+    """The answer to a request that comes during the sync, which ends once it was read."""
+    read = server.server.hub.in_msgs
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(client.ask, subject)
+        wait_until(lambda: server.server.hub.in_msgs > read)
+        disk.release()
+        return asked.result()
+
+
+def delete_meanwhile(db: penstock.Database, disk: CrashDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delete the stream during the sync, which ends once that waits for it."""
+    waits = threading.Event()
+    abandon = FileStore.abandon
+
+    def told(store: FileStore) -> None:
+        waits.set()
+        abandon(store)
+
+    monkeypatch.setattr(FileStore, "abandon", told)
+    with ThreadPoolExecutor(1) as pool:
+        deleted = pool.submit(db.delete_stream, "S")
+        assert waits.wait(10)
+        disk.release()
+        deleted.result()
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
     until = time.monotonic() + 10
-    while disk.calls["sync_file"] == before:
+    while not is_so():
         assert time.monotonic() < until
 
 
@@ -118,17 +153,16 @@ def answer(client: Client) -> dict[str, object]:
 
 
 def test_what_was_put_off_is_taken_before_a_purge(server: EmbeddedServer, disk: CrashDisk) -> None:
-    disk.sync_delay_us = 300_000
-    first, second = put_off(server)
-    asked = json.loads(first.request("$JS.API.STREAM.PURGE.S").payload)
+    first, second = put_off(server, disk)
+    asked = ask_meanwhile(server, disk, first, "$JS.API.STREAM.PURGE.S")
     assert asked["success"] and asked["purged"] == 2
     assert [answer(first)["seq"], answer(second)["seq"]] == [1, 2]
 
 
 def test_what_was_put_off_is_kept_though_the_sync_before_it_fails(server: EmbeddedServer, disk: CrashDisk) -> None:
-    disk.sync_delay_us = 300_000
     with failing(disk, "sync"):
-        first, second = put_off(server)
+        first, second = put_off(server, disk)
+        disk.release()
         assert "error" in answer(first)
         assert answer(second)["seq"] == 1
     stored = json.loads(first.request("$JS.API.STREAM.MSG.GET.S", {"seq": 1}).payload)
@@ -136,54 +170,52 @@ def test_what_was_put_off_is_kept_though_the_sync_before_it_fails(server: Embedd
 
 
 def test_what_was_put_off_is_answered_though_the_stream_is_deleted(server: EmbeddedServer, disk: CrashDisk) -> None:
-    disk.sync_delay_us = 100_000
-    first, second = put_off(server)
-    assert json.loads(first.request("$JS.API.STREAM.DELETE.S").payload)["success"]
+    first, second = put_off(server, disk)
+    assert ask_meanwhile(server, disk, first, "$JS.API.STREAM.DELETE.S")["success"]
     assert [answer(first)["seq"], answer(second)["seq"]] == [1, 2]
     first.ping()
 
 
 @pytest.mark.parametrize(("size", "is_submitted"), [(10, False), (70_000, True)])
 def test_everybody_is_answered_though_the_library_deletes_the_stream(
-    tmp_path: Path, disk: CrashDisk, size: int, is_submitted: bool
+    tmp_path: Path, disk: CrashDisk, monkeypatch: pytest.MonkeyPatch, size: int, is_submitted: bool
 ) -> None:
     """A sync is under way: little that comes meanwhile waits for its end, much is submitted. That is waited for."""
     with penstock.open(tmp_path / "data", disk=disk) as db, penstock.Server(database=db) as server:
         db.stream("S", subjects=["s.>"])
-        disk.sync_delay_us = 300_000
         clients = [Client(server.port, f"_INBOX.{n}") for n in range(30)]
-        before = disk.calls["sync_file"]
-        for n, client in enumerate(clients):
-            client.send(client.pub("s.a", b"x" * (size if n else 1), f"_INBOX.{n}.x"))
-            client.ping()
-            wait_for_sync(disk, before)
-        db.delete_stream("S")
-        disk.sync_delay_us = 0
+        with disk.holding("sync_file"):
+            for n, client in enumerate(clients):
+                client.send(client.pub("s.a", b"x" * (size if n else 1), f"_INBOX.{n}.x"))
+                client.ping()
+                disk.wait_held()
+            delete_meanwhile(db, disk, monkeypatch)
         found = [answer(client) for client in clients]
         assert found[0]["seq"] == 1
         assert ["error" not in each for each in found[1:]] == [is_submitted] * 29
         assert is_submitted or found[1]["error"]["description"] == "stream S is closed"  # type: ignore[index]
 
 
-def test_what_was_put_off_is_answered_though_the_library_deletes_the_stream(tmp_path: Path, disk: CrashDisk) -> None:
+def test_what_was_put_off_is_answered_though_the_library_deletes_the_stream(
+    tmp_path: Path, disk: CrashDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with penstock.open(tmp_path / "data", disk=disk) as db, penstock.Server(database=db) as server:
         db.stream("S", subjects=["s.>"])
-        disk.sync_delay_us = 200_000
-        before = disk.calls["sync_file"]
-        first, second = put_off(server)
-        wait_for_sync(disk, before)
-        db.delete_stream("S")
+        with disk.holding("sync_file"):
+            first, second = put_off(server, disk)
+            delete_meanwhile(db, disk, monkeypatch)
         assert answer(first)["seq"] == 1
         assert "error" in answer(second)
 
 
 def test_what_was_put_off_is_answered_and_kept_when_the_server_stops(tmp_path: Path, disk: CrashDisk) -> None:
-    with penstock.open(tmp_path / "data", disk=disk) as db:
+    with penstock.open(tmp_path / "data", disk=disk) as db, ThreadPoolExecutor(1) as pool:
         with penstock.Server(database=db) as server:
             db.stream("S", subjects=["s.>"])
-            disk.sync_delay_us = 100_000
-            first, second = put_off(server)
-        disk.sync_delay_us = 0
+            first, second = put_off(server, disk)
+            served = server.server
+            released = pool.submit(lambda: (wait_until(lambda: served.is_stopping), disk.release()))
+        released.result()
         assert [answer(first)["seq"], answer(second)["seq"]] == [1, 2]
         assert [db.stream("S").get(seq).data for seq in (1, 2)] == [b"1", b"2"]
 
@@ -246,13 +278,14 @@ def test_what_is_rolled_back_while_others_are_answered_is_not_acknowledged(
         late.send(late.pub("s.y", b"y" * 20_000, "_INBOX.t.0"))  # appended when it is read, which rolls back before
 
     Meddling(server, fail_and_roll_back, "look")
-    disk.sync_delay_us = 200_000
     disk.fail_at(2, errno.EIO, kinds=SYNC_KINDS)
-    with still(server):  # they come in one turn
-        for n, client in enumerate(clients):
-            client.send(client.pub("s.a", b"x", f"_INBOX.c{n}.x"))
-    lost.ping()
-    lost.send(lost.pub("s.x", b"x" * 100_000, "_INBOX.l.1"))  # too much to wait for the end of the first sync
+    with disk.holding("sync_file"):
+        with still(server):  # they come in one turn
+            for n, client in enumerate(clients):
+                client.send(client.pub("s.a", b"x", f"_INBOX.c{n}.x"))
+        disk.wait_held()
+        lost.send(lost.pub("s.x", b"x" * 100_000, "_INBOX.l.1"))  # too much to wait for the end of the first sync
+        lost.ping()
     for client in clients:
         assert answer(client)["seq"]
     assert "error" in answer(lost)

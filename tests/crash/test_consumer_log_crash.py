@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import random
-import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -212,18 +212,17 @@ def test_a_sync_beside_the_commit_threads_covers_every_file(room: Path) -> None:
     story.step("put")
     story.turn()
     story.log.wait()
-    disk.sync_delay_us = 50_000
-    story.step("note")
-    story.turn()
-    began = disk.calls["sync_file"]
-    story.log.sync()
-    deadline = time.monotonic() + 10
-    while disk.calls["sync_file"] == began:  # the commit thread is about to sync the old file
-        assert time.monotonic() < deadline
-        time.sleep(0)
-    story.fold()
-    story.log.submit()
-    assert story.log.flush(True) == 0
+    with ThreadPoolExecutor(1) as pool, disk.holding("sync_file"):
+        story.step("note")
+        story.turn()
+        story.log.sync()
+        disk.wait_held()  # the commit thread is about to sync the old file
+        story.fold()
+        story.log.submit()
+        flushed = pool.submit(story.log.flush, True)
+        disk.wait_held(2)
+        disk.release()
+        assert flushed.result() == 0
     synced = {op.path for op in disk.ops if op.kind == "sync_file"}
     assert any(str(path).endswith("000002.log") for path in synced)
     story.log.close()

@@ -48,11 +48,10 @@ def test_a_crash_keeps_what_a_sync_had_covered(room: Path) -> None:
 def test_what_piles_up_behind_a_slow_sync_is_committed_in_pieces(room: Path) -> None:
     """In one piece, whoever published the first of it would wait for the last, and the disk for what is said after."""
     disk = CrashDisk(room)
-    disk.sync_delay_us = 50_000
     writer = Writer(room / "s", disk, Limits(block_size=64 << 20), SIZE)
-    for n in range(PILED):
-        writer.publish(n)
-    disk.sync_delay_us = 0
+    with disk.holding("sync_file"):
+        for n in range(PILED):
+            writer.publish(n)
     writer.finish()
     assert len(writer.durable) == PILED
     begins = [op.start for op in disk.ops if op.kind == "sync_file"]

@@ -66,13 +66,11 @@ def test_a_block_that_somebody_is_at_keeps_its_image(tmp_path: Path) -> None:
     store = open_store(tmp_path, "os", disk)
     store.append(Batch.of(BATCH))
     store.core.write_out()
-    disk.sync_delay_us = 200_000
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, disk.holding("sync_file"):
         under_way = pool.submit(store.sync)
-        while disk.calls["sync_file"] == 0:
-            assert not under_way.done()
+        disk.wait_held()
         kept = drop_images(store.core)
-        disk.sync_delay_us = 0
+        disk.release()
         under_way.result()
     assert kept == 1 and drop_images(store.core) == 0
     store.stop()

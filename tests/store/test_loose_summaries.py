@@ -119,7 +119,7 @@ def test_a_store_tells_of_one_that_cannot_be_synced_and_opens_without_it(tmp_pat
 
 
 class Busy:
-    """A store whose one commit thread is in a sync that takes long."""
+    """A store whose one commit thread is in a sync that does not end by itself."""
 
     def __init__(self, root: Path) -> None:
         self.disk = CrashDisk(root)
@@ -128,12 +128,10 @@ class Busy:
         self.store = FileStore(
             self.root, bytes(16), limits=LIMITS, durability="disk", disk=self.disk, committer=self.committer
         )
-        self.disk.sync_delay_us = 1_000_000
+        self.disk.hold("sync_file")
         self.append()
-        before = self.disk.calls["pwrite"]
         self.store.submit()  # starts the thread
-        while self.disk.calls["pwrite"] == before:
-            pass  # it has come to the write: what is appended now is not its business
+        self.disk.wait_held()  # what is appended now is not its business
 
     def append(self) -> None:
         self.store.append(Batch.of([("a", bytes(400))] * 100))  # ten blocks
@@ -145,11 +143,11 @@ class Busy:
         names = [f"{block_id:06}.sum" for block_id in range(before, self.store.next_block_id - 1)]
         missing = [name for name in names if not (self.root / "blocks" / name).exists()]
         assert len(missing) > 3, "the thread was not busy"
-        self.disk.sync_delay_us = 0  # the next ones need not be slow
+        self.disk.release()
         return missing
 
     def stop(self) -> None:
-        self.disk.sync_delay_us = 0
+        self.disk.release()
         self.store.stop()
         self.committer.stop()
 
@@ -208,7 +206,7 @@ def test_a_mark_of_a_block_that_is_sealed_already_survives_a_kill(busy: Busy, tm
     again = FileStore(tmp_path / "killed", bytes(16), limits=LIMITS, durability="disk")
     assert sorted(seq for seq, _ in again.wheel.entries()) == list(range(1, 13))
     again.stop()
-    busy.disk.sync_delay_us = 0
+    busy.disk.release()
     store.stop()
 
 

@@ -103,22 +103,20 @@ def test_the_space_of_a_sealed_block_is_given_back_without_the_owner(tmp_path: P
         disk=disk,
         committer=committer,
     )
-    disk.truncate_delay_us = 1_000_000
-    while disk.calls["truncate_file"] == 0:
-        store.append(Batch.of([("a", bytes(900))]))
-        position = store.submit(begins=True)
-        while store.committed_position < position and disk.calls["truncate_file"] == 0:
-            pass
-    sealed = store.query.blocks()[0]
-    assert sealed["is_sealed"] and sealed["live"] == 0
-    store.append(Batch.of([("a", b"x")]))
-    last = store.submit(begins=True)
-    assert not dead_blocks(store.core)
-    assert all(op.kind != "truncate_file" for op in disk.ops), "it was to be under way still"
+    with disk.holding("truncate_file"):
+        while disk.calls["truncate_file"] == 0:
+            store.append(Batch.of([("a", bytes(900))]))
+            position = store.submit(begins=True)
+            while store.committed_position < position and disk.calls["truncate_file"] == 0:
+                pass
+        sealed = store.query.blocks()[0]
+        assert sealed["is_sealed"] and sealed["live"] == 0
+        store.append(Batch.of([("a", b"x")]))
+        last = store.submit(begins=True)
+        assert not dead_blocks(store.core)
     while store.committed_position < last:
         pass
     assert dead_blocks(store.core) == [sealed["id"]]
-    disk.truncate_delay_us = 0
     store.stop()
     committer.stop()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -151,15 +150,34 @@ def test_marks_stand_where_they_were_made(disk: CrashDisk, tmp_path: Path) -> No
 def test_a_sync_covers_only_what_came_before_it_began(disk: CrashDisk, tmp_path: Path) -> None:
     fd = disk.open(tmp_path / "a", "c")
     disk.write(fd, b"1")
-    disk.sync_delay_us = 50_000
     thread = threading.Thread(target=disk.sync, args=(fd,))
-    thread.start()
-    while disk.calls["sync_file"] == 0:
-        time.sleep(0.001)
-    disk.write(fd, b"2", 1)
+    with disk.holding("sync_file"):
+        thread.start()
+        disk.wait_held()
+        disk.write(fd, b"2", 1)
     thread.join()
     assert kinds_of(disk) == ["create_file", "pwrite", "pwrite", "sync_file"]
     assert disk.ops[-1].start == 2
+
+
+def test_a_call_that_is_held_waits_and_the_others_go_on(disk: CrashDisk, tmp_path: Path) -> None:
+    fd = disk.open(tmp_path / "a", "c")
+    calls = (lambda: disk.sync(fd), lambda: disk.sync_folder(tmp_path), lambda: disk.truncate(fd, 9))
+    threads = [threading.Thread(target=call) for call in calls]
+    with disk.holding("sync_file", "sync_dir", "truncate_file"):
+        for thread in threads:
+            thread.start()
+        disk.wait_held(3)
+        assert kinds_of(disk) == ["create_file"] and (tmp_path / "a").stat().st_size == 0
+        disk.write(fd, b"1")
+    for thread in threads:
+        thread.join()
+    assert sorted(kinds_of(disk)[2:]) == ["sync_dir", "sync_file", "truncate_file"]
+    disk.sync(fd)
+    with pytest.raises(TimeoutError, match="0 calls wait"):
+        disk.wait_held(timeout_s=0)
+    with pytest.raises(ValueError, match="only sync_dir"), disk.holding("pwrite"):
+        pass
 
 
 def test_several_threads_at_once_lose_no_entry_and_keep_each_threads_order(disk: CrashDisk, tmp_path: Path) -> None:

@@ -197,7 +197,11 @@ cdef class Disk:
         _checked(answer, path)
 
     def truncate(self, int fd, size):
-        _checked(self.truncate_file(fd, size), None)
+        cdef int64_t new_size = size
+        cdef int answer
+        with nogil:
+            answer = self.truncate_file(fd, new_size)
+        _checked(answer, None)
 
     def size(self, int fd):
         return _checked(self.file_size(fd), None)

@@ -7,6 +7,8 @@ from penstock.kernel.disk cimport Disk
 cdef extern from "pthread.h" nogil:
     ctypedef struct pthread_mutex_t:
         pass
+    ctypedef struct pthread_cond_t:
+        pass
 
 
 cdef enum:
@@ -60,8 +62,10 @@ cdef class CrashDisk(Disk):
     cdef int plan_count
     cdef int64_t call_counts[KIND_COUNT]
     cdef int64_t fired_count
+    cdef pthread_cond_t turned      # somebody came to wait, or nobody need any more
+    cdef uint64_t held_kinds
+    cdef int held_count             # calls that wait
     cdef public int sync_delay_us
-    cdef public int truncate_delay_us
     cdef readonly str root
     cdef readonly dict base, base_files
     cdef list _ops, _marks
@@ -69,6 +73,7 @@ cdef class CrashDisk(Disk):
     cdef object _ops_lock
 
     cdef int enter(self, int kind, bint* is_short) noexcept nogil
+    cdef void stay(self, int kind) noexcept nogil
     cdef Entry* log(self, int kind) noexcept nogil
     cdef int64_t identify(self, int fd, bint is_new) noexcept nogil
     cdef int64_t file_of(self, int fd) noexcept nogil

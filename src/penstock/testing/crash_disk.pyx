@@ -9,6 +9,7 @@ enters the log when it is done and says where it began: what changed in between 
 """
 import os
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from libc.errno cimport EBADF, EEXIST, errno
@@ -21,6 +22,18 @@ cdef extern from "pthread.h" nogil:
     int pthread_mutex_lock(pthread_mutex_t* mutex)
     int pthread_mutex_unlock(pthread_mutex_t* mutex)
     int pthread_mutex_destroy(pthread_mutex_t* mutex)
+    int pthread_cond_init(pthread_cond_t* cond, void* attributes)
+    int pthread_cond_wait(pthread_cond_t* cond, pthread_mutex_t* mutex)
+    int pthread_cond_timedwait(pthread_cond_t* cond, pthread_mutex_t* mutex, const timespec* until)
+    int pthread_cond_broadcast(pthread_cond_t* cond)
+    int pthread_cond_destroy(pthread_cond_t* cond)
+
+cdef extern from "time.h" nogil:
+    struct timespec:
+        long tv_sec
+        long tv_nsec
+    int clock_gettime(int clock, timespec* out)
+    int CLOCK_REALTIME
 
 cdef extern from "fcntl.h" nogil:
     int c_open "open"(const char* path, int flags, ...)
@@ -50,6 +63,8 @@ SPACE_KINDS = frozenset({"create_file", "pwrite", "truncate_file", "rename_file"
 READ_KINDS = frozenset({"open_file", "pread", "file_size"})
 # What fails when no kinds are named: a close and a store into mapped memory have no error that a caller could act on.
 FAULT_KINDS = frozenset(KINDS) - {"close_file", "store_mapped"}
+# Calls that can be made to wait: the others change a file and the log in one step.
+HELD_KINDS = frozenset({"sync_file", "sync_dir", "truncate_file"})
 assert len(KINDS) == KIND_COUNT
 
 
@@ -89,6 +104,7 @@ cdef class CrashDisk(Disk):
 
     def __cinit__(self, root):
         pthread_mutex_init(&self.mutex, NULL)
+        pthread_cond_init(&self.turned, NULL)
         self.next_file = 1
         self._ops, self._marks, self._names = [], [], {}
         self._ops_lock = threading.Lock()
@@ -118,6 +134,7 @@ cdef class CrashDisk(Disk):
         free(self.known)
         free(self.file_of_fd)
         free(self.maps)
+        pthread_cond_destroy(&self.turned)
         pthread_mutex_destroy(&self.mutex)
 
     # What Python sees.
@@ -181,6 +198,48 @@ cdef class CrashDisk(Disk):
         self.plan_count = 0
         pthread_mutex_unlock(&self.mutex)
 
+    def hold(self, *kinds):
+        """Let every call of `kinds` wait, from now until `release`."""
+        cdef uint64_t mask = 0
+        for kind in kinds:
+            if kind not in HELD_KINDS:
+                raise ValueError(f"{kind}: only {', '.join(sorted(HELD_KINDS))} can be held")
+            mask |= <uint64_t>1 << <int>KINDS.index(kind)
+        pthread_mutex_lock(&self.mutex)
+        self.held_kinds = mask
+        pthread_mutex_unlock(&self.mutex)
+
+    @contextmanager
+    def holding(self, *kinds):
+        """`hold`, and `release` at the end of the `with` at the latest."""
+        self.hold(*kinds)
+        try:
+            yield
+        finally:
+            self.release()
+
+    def wait_held(self, int count=1, double timeout_s=30):
+        """Return once so many calls wait."""
+        cdef timespec until
+        cdef int answer = 0, held
+        clock_gettime(CLOCK_REALTIME, &until)
+        until.tv_sec += <long>timeout_s + 1
+        with nogil:
+            pthread_mutex_lock(&self.mutex)
+            while self.held_count < count and answer == 0:
+                answer = pthread_cond_timedwait(&self.turned, &self.mutex, &until)
+            held = self.held_count
+            pthread_mutex_unlock(&self.mutex)
+        if held < count:
+            raise TimeoutError(f"{held} calls wait after {timeout_s} s, not {count}")
+
+    def release(self):
+        """Let those go on that `holding` stopped, and hold no more."""
+        pthread_mutex_lock(&self.mutex)
+        self.held_kinds = 0
+        pthread_cond_broadcast(&self.turned)
+        pthread_mutex_unlock(&self.mutex)
+
     # The log and the tables; all but take_ops are called with the mutex held.
 
     cdef int enter(self, int kind, bint* is_short) noexcept nogil:
@@ -199,6 +258,16 @@ cdef class CrashDisk(Disk):
         if error:
             self.fired_count += 1
         return error
+
+    cdef void stay(self, int kind) noexcept nogil:
+        """Wait, without the mutex, while such a call is held."""
+        if not (self.held_kinds >> kind) & 1:
+            return
+        self.held_count += 1
+        pthread_cond_broadcast(&self.turned)
+        while (self.held_kinds >> kind) & 1:
+            pthread_cond_wait(&self.turned, &self.mutex)
+        self.held_count -= 1
 
     cdef Entry* log(self, int kind) noexcept nogil:
         """A new entry at the end of the log, empty but for its kind."""
@@ -374,6 +443,7 @@ cdef class CrashDisk(Disk):
         pthread_mutex_lock(&self.mutex)
         cdef int error = self.enter(SYNC_FILE, &is_short)
         cdef int64_t file = self.file_of(fd), start = self.taken_count + self.entry_count
+        self.stay(SYNC_FILE)
         pthread_mutex_unlock(&self.mutex)
         if file == 0:
             return -EBADF
@@ -391,6 +461,7 @@ cdef class CrashDisk(Disk):
         pthread_mutex_lock(&self.mutex)
         cdef int error = self.enter(SYNC_DIR, &is_short)
         cdef int64_t start = self.taken_count + self.entry_count
+        self.stay(SYNC_DIR)
         pthread_mutex_unlock(&self.mutex)
         cdef int fd = c_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         if fd < 0:
@@ -409,10 +480,7 @@ cdef class CrashDisk(Disk):
         cdef Entry* entry
         pthread_mutex_lock(&self.mutex)
         cdef int answer = -self.enter(TRUNCATE_FILE, &is_short)
-        if self.truncate_delay_us:
-            pthread_mutex_unlock(&self.mutex)
-            usleep(self.truncate_delay_us)
-            pthread_mutex_lock(&self.mutex)
+        self.stay(TRUNCATE_FILE)
         if answer == 0:
             answer = Disk.truncate_file(self, fd, size)
             if answer == 0:
