@@ -186,3 +186,29 @@ def test_a_purge_of_a_stream_that_was_never_used(server: ServerProcess, wanted: 
     client.create("S", "s")
     assert client.api("STREAM.PURGE.S", wanted)["purged"] == 0
     assert client.state("S")["first_seq"] == first
+
+
+def test_a_wait_of_centuries_is_taken_and_can_be_shortened(server: ServerProcess) -> None:
+    """With something pending ours answered 500; and what waited for ever went on doing so after the wait was short."""
+    client = Client(server.port)
+    client.create("T", "t.>")
+    for n in range(2):
+        client.ask("t.a", b"%d" % n)
+
+    def wait(**waits: object) -> None:
+        config = {"durable_name": "c", "ack_policy": "explicit", "max_deliver": 9, **waits}
+        found = client.api("CONSUMER.CREATE.T.c", {"stream_name": "T", "config": config})
+        assert "error" not in found, found
+
+    def fetch() -> bytes:
+        client.publish("$JS.API.CONSUMER.MSG.NEXT.T.c", b'{"batch":1,"expires":10000000000}', "_INBOX.me.next")
+        return client.message(15).payload
+
+    wait(ack_wait=60 * 10**9)
+    assert fetch() == b"0"
+    wait(ack_wait=2**63 - 1)
+    assert fetch() == b"1"
+    wait(backoff=[2**63 - 1])
+    assert client.api("CONSUMER.INFO.T.c")["num_ack_pending"] == 2
+    wait(ack_wait=10**8)
+    assert {fetch(), fetch()} == {b"0", b"1"}

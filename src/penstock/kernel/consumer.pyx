@@ -84,8 +84,11 @@ cdef class Consumer(Watcher):
                 waits[n] = backoff[n]
         for n in range(self.table.used if is_change else 0):
             entry = self.table.pending_entry(self.table.at(n).seq)
-            if entry != NULL and entry.place != TAKEN and entry.deadline_ns < FOREVER:
-                moved.append((entry.seq, entry.deliveries, entry.deadline_ns - self.wait_of(entry.deliveries)))
+            if entry != NULL and entry.place != TAKEN:
+                # A nak may have moved the deadline; where there is none, the client has had it since its delivery.
+                is_moved = entry.deadline_ns < FOREVER
+                since = entry.deadline_ns - self.wait_of(entry.deliveries) if is_moved else entry.last_ns
+                moved.append((entry.seq, entry.deliveries, max(since, 0)))
         free(self.backoff)
         self.backoff = waits
         self.backoff_count = len(backoff)
@@ -95,7 +98,7 @@ cdef class Consumer(Watcher):
         self.headers_only = headers_only
         self.has_deadlines = has_deadlines
         for seq, deliveries, since in moved:
-            self.table.set_deadline(seq, since + self.wait_of(deliveries))
+            self.table.set_deadline(seq, self.deadline(deliveries, since))
 
     def start_with(self, seqs, resume_seq):
         """Deliver these first, which rise, and then what matches from `resume_seq` on."""
