@@ -82,12 +82,12 @@ cdef class Consumer(Watcher):
                 raise MemoryError
             for n in range(len(backoff)):
                 waits[n] = backoff[n]
-        for n in range(self.table.used if is_change else 0):
+        for n in range(self.table.used if is_change and has_deadlines else 0):
             entry = self.table.pending_entry(self.table.at(n).seq)
             if entry != NULL and entry.place != TAKEN:
                 # A nak may have moved the deadline; where there is none, the client has had it since its delivery.
-                is_moved = entry.deadline_ns < FOREVER
-                since = entry.deadline_ns - self.wait_of(entry.deliveries) if is_moved else entry.last_ns
+                is_due = entry.deadline_ns < FOREVER
+                since = entry.deadline_ns - self.wait_of(entry.deliveries) if is_due else entry.last_ns
                 moved.append((entry.seq, entry.deliveries, max(since, 0)))
         free(self.backoff)
         self.backoff = waits

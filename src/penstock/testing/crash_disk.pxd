@@ -2,13 +2,8 @@
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from penstock.kernel.disk cimport Disk
+from penstock.kernel.threads cimport pthread_cond_t, pthread_mutex_t
 
-
-cdef extern from "pthread.h" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
-    ctypedef struct pthread_cond_t:
-        pass
 
 
 cdef enum:
@@ -62,9 +57,10 @@ cdef class CrashDisk(Disk):
     cdef int plan_count
     cdef int64_t call_counts[KIND_COUNT]
     cdef int64_t fired_count
-    cdef pthread_cond_t turned      # somebody came to wait, or nobody need any more
+    cdef pthread_cond_t turned      # a call was held, or all were let go
     cdef uint64_t held_kinds
-    cdef int held_count             # calls that wait
+    cdef int held_count             # calls that wait …
+    cdef int64_t release_count      # … for this to rise
     cdef public int sync_delay_us
     cdef readonly str root
     cdef readonly dict base, base_files

@@ -15,25 +15,13 @@ from dataclasses import dataclass
 from libc.errno cimport EBADF, EEXIST, errno
 from libc.stdlib cimport abort, calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove, memset, strdup
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
+from penstock.kernel.threads cimport (
+    pthread_cond_broadcast, pthread_cond_destroy, pthread_cond_init, pthread_cond_timedwait, pthread_cond_wait, pthread_mutex_destroy,
+    pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
+)
 
-cdef extern from "pthread.h" nogil:
-    int pthread_mutex_init(pthread_mutex_t* mutex, void* attributes)
-    int pthread_mutex_lock(pthread_mutex_t* mutex)
-    int pthread_mutex_unlock(pthread_mutex_t* mutex)
-    int pthread_mutex_destroy(pthread_mutex_t* mutex)
-    int pthread_cond_init(pthread_cond_t* cond, void* attributes)
-    int pthread_cond_wait(pthread_cond_t* cond, pthread_mutex_t* mutex)
-    int pthread_cond_timedwait(pthread_cond_t* cond, pthread_mutex_t* mutex, const timespec* until)
-    int pthread_cond_broadcast(pthread_cond_t* cond)
-    int pthread_cond_destroy(pthread_cond_t* cond)
-
-cdef extern from "time.h" nogil:
-    struct timespec:
-        long tv_sec
-        long tv_nsec
-    int clock_gettime(int clock, timespec* out)
-    int CLOCK_REALTIME
 
 cdef extern from "fcntl.h" nogil:
     int c_open "open"(const char* path, int flags, ...)
@@ -218,12 +206,12 @@ cdef class CrashDisk(Disk):
         finally:
             self.release()
 
-    def wait_held(self, int count=1, double timeout_s=30):
+    def wait_held(self, int count=1, int timeout_s=30):
         """Return once so many calls wait."""
         cdef timespec until
         cdef int answer = 0, held
         clock_gettime(CLOCK_REALTIME, &until)
-        until.tv_sec += <long>timeout_s + 1
+        until.tv_sec += timeout_s
         with nogil:
             pthread_mutex_lock(&self.mutex)
             while self.held_count < count and answer == 0:
@@ -234,9 +222,11 @@ cdef class CrashDisk(Disk):
             raise TimeoutError(f"{held} calls wait after {timeout_s} s, not {count}")
 
     def release(self):
-        """Let those go on that `holding` stopped, and hold no more."""
+        """Let all go on that were held, and hold no more."""
         pthread_mutex_lock(&self.mutex)
         self.held_kinds = 0
+        self.held_count = 0
+        self.release_count += 1
         pthread_cond_broadcast(&self.turned)
         pthread_mutex_unlock(&self.mutex)
 
@@ -261,13 +251,13 @@ cdef class CrashDisk(Disk):
 
     cdef void stay(self, int kind) noexcept nogil:
         """Wait, without the mutex, while such a call is held."""
+        cdef int64_t before = self.release_count
         if not (self.held_kinds >> kind) & 1:
             return
         self.held_count += 1
         pthread_cond_broadcast(&self.turned)
-        while (self.held_kinds >> kind) & 1:
+        while self.release_count == before:
             pthread_cond_wait(&self.turned, &self.mutex)
-        self.held_count -= 1
 
     cdef Entry* log(self, int kind) noexcept nogil:
         """A new entry at the end of the log, empty but for its kind."""
