@@ -20,8 +20,8 @@ help: ## this list
 	@test -x $(BIN)/python || $(PY) -m venv .venv
 	@echo "installing into .venv …"
 	@$(BIN)/python -m pip install -q --disable-pip-version-check "setuptools>=77" "Cython>=3.1" wheel
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[dev]'
-	@touch $@ .venv/.built
+	@PENSTOCK_KERNELS=0 $(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[dev]'
+	@touch $@
 
 .venv/.built: .venv/.installed $(PYX)
 	@echo "compiling the kernels …"
@@ -47,7 +47,7 @@ check: build ## ruff, mypy strict, the architecture test
 	@$(BIN)/python -m pytest tests/test_architecture.py
 
 .venv/.bench: .venv/.built
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[bench]'
+	@PENSTOCK_KERNELS=0 $(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[bench]'
 	@touch $@
 
 bench: .venv/.bench ## the tables of the README, with ratios to the peers

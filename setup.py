@@ -11,6 +11,9 @@ SANITIZE = os.environ.get("PENSTOCK_SANITIZE") == "1"
 FLAGS = ["-O1", "-g", "-fsanitize=address", "-fno-omit-frame-pointer"] if SANITIZE else ["-O3", "-g0"]
 QUIET = ["-Wno-unused-function", "-Wno-unreachable-code", "-Wno-maybe-uninitialized"]
 
+# PENSTOCK_KERNELS=0 leaves them out: `make` installs the package for its dependencies, then compiles once, where they stay.
+HAS_KERNELS = os.environ.get("PENSTOCK_KERNELS") != "0"
+
 SOURCES = sorted(str(path) for path in Path("src/penstock").rglob("*.pyx"))
 
 extensions = [
@@ -25,6 +28,7 @@ extensions = [
 ]
 
 setup(
+    options={"build_ext": {"parallel": os.cpu_count() or 1}},
     ext_modules=cythonize(
         extensions,
         nthreads=os.cpu_count() or 1,
@@ -40,4 +44,6 @@ setup(
             "freethreading_compatible": False,
         },
     )
+    if HAS_KERNELS
+    else [],
 )
