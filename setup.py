@@ -11,7 +11,7 @@ SANITIZE = os.environ.get("PENSTOCK_SANITIZE") == "1"
 FLAGS = ["-O1", "-g", "-fsanitize=address", "-fno-omit-frame-pointer"] if SANITIZE else ["-O3", "-g0"]
 QUIET = ["-Wno-unused-function", "-Wno-unreachable-code", "-Wno-maybe-uninitialized"]
 
-# PENSTOCK_KERNELS=0 leaves them out: `make` installs the package for its dependencies, then compiles once, where they stay.
+# PENSTOCK_KERNELS=0 leaves them out: `make` installs the package for its dependencies first, then compiles in place.
 HAS_KERNELS = os.environ.get("PENSTOCK_KERNELS") != "0"
 
 SOURCES = sorted(str(path) for path in Path("src/penstock").rglob("*.pyx"))

@@ -39,6 +39,7 @@ QUESTIONS = (
     "server_kv",
     "server_payload",
     "server_idle",
+    "tails",
     "consumers_fetch",
     "consumers_work",
     "consumers_many",

@@ -8,6 +8,7 @@
  *   load fetch    --count messages through --consumers pull consumers (C000, C001, …) on --conns connections
  *   load work     the same while one publisher keeps --backlog messages ahead of them
  *   load push     the push consumer --config is made and read until nothing is pending
+ *   load echo     one connection asks, another answers, one request at a time
  *
  * It keeps its own cost out. What is sent is laid out in memory before the clock starts, and all frames of a run have one
  * size: so a window is a byte offset to write up to, and what a subscriber got is counted by bytes, each frame's beginning
@@ -18,7 +19,7 @@
 #include "load.h"
 #include <sys/resource.h>
 
-const char *const MODES[] = {"publish", "direct", "batch", "core", "idle", "fetch", "work", "push"};
+const char *const MODES[] = {"publish", "direct", "batch", "core", "idle", "fetch", "work", "push", "echo"};
 struct asked asked = {.host = "127.0.0.1", .subject = "bench.x", .stream = "S", .consumer = "C", .config = "{}", .port = 4222, .conns = 1,
                       .window = 1, .size = 128, .subs = 1, .batch = 1000, .refill = 1, .consumers = 1, .requests = 2, .backlog = 10000,
                       .count = 1000, .last_seq = 1};
@@ -57,7 +58,7 @@ static long number(const char *name, const char *text) {
 static void read_arguments(int argc, char **argv) {
     int mode = 0;
     while (mode < MODE_COUNT && (argc < 2 || strcmp(argv[1], MODES[mode]))) mode++;
-    if (mode == MODE_COUNT) die("say what: load publish|direct|batch|core|idle|fetch|work|push [--name value]…");
+    if (mode == MODE_COUNT) die("say what: load publish|direct|batch|core|idle|fetch|work|push|echo [--name value]…");
     asked.mode = (enum mode)mode;
     const struct { const char *name; int *small; long *large; const char **text; } names[] = {
         {"--host", 0, 0, &asked.host},     {"--port", &asked.port, 0, 0},     {"--subject", 0, 0, &asked.subject},
@@ -90,12 +91,13 @@ static void read_arguments(int argc, char **argv) {
 }
 
 static void prepare(void) {
-    int total = asked.mode == CORE ? asked.subs + 1 : asked.conns + (asked.mode == WORK);
+    int total = asked.mode == CORE ? asked.subs + 1 : asked.mode == ECHO ? 2 : asked.conns + (asked.mode == WORK);
     conns = calloc((size_t)total, sizeof *conns);
     if (!conns) die("no memory for %d connections", total);
     if (asked.mode == CORE) prepare_core();
     else if (asked.mode == FETCH || asked.mode == WORK) prepare_fetch();
     else if (asked.mode == PUSH) prepare_push();
+    else if (asked.mode == ECHO) prepare_echo();
     else if (asked.mode != IDLE) prepare_requests(asked.mode, asked.conns);
 }
 
@@ -103,6 +105,7 @@ static void run(long count) {
     if (asked.mode == CORE) run_core(count);
     else if (asked.mode == FETCH || asked.mode == WORK) run_fetch(count);
     else if (asked.mode == PUSH) run_push();
+    else if (asked.mode == ECHO) run_echo(count);
     else run_requests(count);
 }
 
@@ -126,8 +129,8 @@ int main(int argc, char **argv) {
            messages, errors, seconds, (double)messages / seconds, cpu);
     if (latency_count) {
         qsort(latencies, (size_t)latency_count, sizeof *latencies, by_size);
-        printf(",\"p50_us\":%.1f,\"p90_us\":%.1f,\"p99_us\":%.1f,\"max_us\":%.1f", latency_us(.5), latency_us(.9), latency_us(.99),
-               latency_us(1));
+        printf(",\"p50_us\":%.1f,\"p90_us\":%.1f,\"p99_us\":%.1f,\"p999_us\":%.1f,\"max_us\":%.1f", latency_us(.5), latency_us(.9),
+               latency_us(.99), latency_us(.999), latency_us(1));
     }
     puts("}");
     if (errors) die("%ld answers were not what was asked for; the first: %s", errors, first_error);

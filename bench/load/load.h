@@ -11,7 +11,7 @@
 #include <sys/types.h>
 
 enum { IN_SIZE = 1 << 20, WRITE_MAX = 256 << 10, EVENTS = 256, STALL_MS = 20000, KEY_DIGITS = 6, SUBJECT_MAX = 200 };
-enum mode { PUBLISH, DIRECT, BATCH, CORE, IDLE, FETCH, WORK, PUSH, MODE_COUNT };
+enum mode { PUBLISH, DIRECT, BATCH, CORE, IDLE, FETCH, WORK, PUSH, ECHO, MODE_COUNT };
 
 struct asked {
     enum mode mode;
@@ -80,6 +80,10 @@ void run_requests(long more);
 void prepare_core(void);
 void run_core(long total);
 void hold_idle(void);
+
+/* echo.c */
+void prepare_echo(void);
+void run_echo(long count);
 
 /* consume.c */
 void prepare_fetch(void);

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.pressure import Pressure
 from penstock.kernel.hub import Hub
 from penstock.kernel.sockets import Sockets
 
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock")
 # A processor that went to sleep takes longer to wake than a client takes to ask again, or a disk to sync. So after a
-# turn the loop looks at its sockets without sleeping for a moment, as long as that mostly finds something.
+# turn the loop looks at its sockets without sleeping for a moment, as long as that mostly finds something and
+# no task on this machine waits for a processor (broker/pressure.py).
 LINGER_S = 60e-6
 LINGER_COMMIT_S = 250e-6  # while a commit is under way: nobody else wants the processor
 SOON_S = 300e-6  # a turn this soon after the last is one that lingering is for
@@ -40,7 +42,8 @@ class Turn:
     Always true: a turn comes to its end, whatever one stream or one client does in it; the others are served.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, hub: Hub) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, hub: Hub, pressure: Pressure | None = None) -> None:
+        """`pressure` becomes ours; without it the loop never polls, since nobody knows what that would cost others."""
         self.loop = loop
         self.hub = hub
         self.sockets = Sockets(loop)
@@ -57,6 +60,7 @@ class Turn:
         self._is_awake = False
         self._is_asked = False  # for a turn
         self._answer_until = 0.0
+        self._pressure = pressure
         self.sockets.hear(self.event_fd)
         loop.add_reader(self.sockets.fd, self._look)
         hub.on_turn = self._ask
@@ -66,6 +70,8 @@ class Turn:
         self.loop.remove_reader(self.sockets.fd)
         self.sockets.close()
         os.close(self.event_fd)
+        if self._pressure is not None:
+            self._pressure.close()
 
     def _ask(self) -> None:
         if not self._is_asked:
@@ -188,11 +194,16 @@ class Turn:
         if self._touched or self._desks:  # what was answered or republished went into a stream; or there is more
             self._ask()
         self._ended = perf_counter()
-        if self._idle_turns < IDLE_TURNS_MAX:
+        if self._may_poll():
             self._awake_until = self._ended + (LINGER_COMMIT_S if self._waiting else LINGER_S)
             if not self._is_awake:
                 self._is_awake = True
                 self._call_soon(self._stay_awake)
+
+    def _may_poll(self) -> bool:
+        """Turns follow each other closely, and nobody else wants the processor."""
+        pressure = self._pressure
+        return self._idle_turns < IDLE_TURNS_MAX and pressure is not None and not pressure.is_short(self._ended)
 
     def _stay_awake(self) -> None:
         """Look at the sockets once more without sleeping."""

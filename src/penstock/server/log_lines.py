@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.broker.pressure import PATH as PRESSURE_PATH
 from penstock.server.log import Log
 from penstock.server.options import Options
 
@@ -26,6 +27,13 @@ def starting(log: Log, options: Options, name: str, server_id: str, penstock_ver
 
 def sends_alone(log: Log, error: OSError) -> None:
     log.notice(f"No io_uring here ({error.strerror}): each client is sent to by a system call of its own")
+
+
+def sleeps_between_turns(log: Log, error: OSError) -> None:
+    log.notice(
+        f"This kernel does not tell whether processors are short ({PRESSURE_PATH}: {error.strerror}): the loop sleeps "
+        "after each turn, and answers take some 50 us longer; the kernel parameter psi=1 turns it on"
+    )
 
 
 def http_monitor(log: Log, host: str, port: int, is_tls: bool = False) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.account import Account
+from penstock.broker.pressure import Pressure
 from penstock.broker.turn import Turn
 from penstock.errors import PenstockError
 from penstock.kernel.hub import Hub
@@ -181,7 +182,7 @@ class Server:
             self.hub.send_together()
         except OSError as error:
             log_lines.sends_alone(self.log, error)
-        self.turn = Turn(self.loop, self.hub)
+        self.turn = Turn(self.loop, self.hub, self._pressure())
         try:
             self._make_accounts()
             self.take_tls(self.make_tls(self.options))
@@ -198,6 +199,14 @@ class Server:
             raise
         self.is_ready = True
         log_lines.ready(self.log)
+
+    def _pressure(self) -> Pressure | None:
+        """What tells the loop when its polling takes a processor from others."""
+        try:
+            return Pressure()
+        except OSError as error:
+            log_lines.sleeps_between_turns(self.log, error)
+            return None
 
     def _make_accounts(self) -> None:
         options = self.options
