@@ -206,6 +206,38 @@ def test_names_of_jobs_stay_in_the_folder(root: Path) -> None:
             Stage(root_of(root, "S"), name, "t")
 
 
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"task": ".."}, "is no name for a stage"),
+        ({"task": "../../../outside"}, "is no name for a stage"),
+        ({"task": "/tmp"}, "is no name for a stage"),
+        ({"task": "a\0b"}, "is no name for a stage"),
+        ({"task": ""}, "is no name for a stage"),
+        ({"task": 7}, "task #0 of job is not what Stage.finish gave: Expected `str`, got `int`"),
+        ({"messages": "10"}, "Expected `int`, got `str`"),
+        ({"messages": -1}, "Expected `int` >= 0"),
+        ({"start_seq": 2**70}, "Expected `int`"),
+        ({"has_times": None}, "Expected `bool`, got `null`"),
+        ({"revision": []}, "Expected `int`, got `array`"),
+    ],
+)
+def test_what_is_said_of_a_task_is_judged_before_it_becomes_a_path(
+    root: Path, change: dict[str, Any], text: str
+) -> None:
+    """Stage refused such names, adopt did not: it looked for blocks wherever it was told to."""
+    make(root)
+    info = stage(root, "t0", many(0, 10))
+    with penstock.open(root) as db:
+        stream = db.get_stream("S")
+        with pytest.raises(StoreError, match=text):
+            stream.adopt("job", [info | change])
+        for job in ("..", "../S", "/tmp", "", "a\0b"):
+            with pytest.raises(StoreError, match="is no name for a stage"):
+                stream.adopt(job, [info])
+        assert stream.adopt("job", [info]).messages == 10
+
+
 def test_deleting_the_stream_takes_what_is_staged_with_it(root: Path) -> None:
     make(root)
     stage(root, "t0", many(0, 10))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.db.database import Database, open_database
 from penstock.db.door import ask
-from penstock.db.stage import Stage, discard_job, sweep
+from penstock.db.stage import Stage, check_batch, discard_job, sweep
 from penstock.errors import (
     MaxBytesExceeded,
     MaxMsgsExceeded,
@@ -50,6 +50,7 @@ def adopt_staged(stream: Stream, job: str, tasks: Sequence[Info], query: str = "
 
     With a query, its batches are counted: one that is not above the last adopted is known, and nothing is done.
     """
+    check_batch(job, tasks, query, batch)
     store = stream._rules.store
     if not isinstance(store, FileStore):
         raise StoreError(f"stream {stream.name} is kept in memory: nothing can be staged for it")

@@ -12,14 +12,16 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
+
+import msgspec
 
 from penstock.errors import PenstockError, StoreError
 from penstock.kernel import summary as kernel
 from penstock.kernel.batch import Batch
 from penstock.kernel.disk import Disk
-from penstock.store.adoption import jobs_being_adopted, remove_tree
+from penstock.store.adoption import BadStage, jobs_being_adopted, remove_tree
 from penstock.store.file_store import FileStore
 from penstock.store.identity import read_identity
 from penstock.store.layout import StreamPaths
@@ -28,6 +30,7 @@ from penstock.stream.config_json import decode_config
 from penstock.stream.stream import StreamRules, limits_of
 
 FORGOTTEN_S = 7 * 86400  # a job that has staged nothing for so long is dead
+QUERY_SIZE_MAX = 255
 DISCARDS_MAX = 5  # a task that nobody waits for may still be writing: once its folder is gone it fails
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 _REFUSED = re.compile(rb"\r\nNats-(?:Rollup|Expected-[A-Za-z-]+|Batch-[A-Za-z-]+|Incr|Schedule[A-Za-z-]*):")
@@ -186,19 +189,50 @@ def _quietly(action: Callable[[], None]) -> bool:
     return True
 
 
-def check_stage_name(name: str) -> None:
-    if not _NAME.fullmatch(name) or ".." in name:
+def check_stage_name(name: object) -> None:
+    """A job or a task names a folder: nothing that leads out of `staging`, whoever says it."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or ".." in name:
         raise StoreError(f"{name!r} is no name for a stage: letters, digits, - _ and . (up to 200)")
+
+
+_Int64 = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+class _StagedTask(msgspec.Struct):
+    """What `Stage.finish` tells of a task. One that staged nothing need not have a name, or know a revision."""
+
+    revision: Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
+    messages: _Int64
+    duplicates: _Int64
+    has_times: bool
+    start_seq: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+    task: str = ""
+
+
+def check_batch(job: object, tasks: object, query: object, batch: object) -> None:
+    """Whether this is a job as its tasks have told it; it may come from another process."""
+    check_stage_name(job)
+    if not isinstance(query, str) or len(query) > QUERY_SIZE_MAX or not query.isprintable():
+        raise BadStage(f"{query!r:.100} is no name for a query: printable text of up to {QUERY_SIZE_MAX} characters")
+    if not isinstance(batch, int) or isinstance(batch, bool) or not 0 <= batch < 2**63:
+        raise BadStage(f"{batch!r:.100} is no number for a batch: 0 to 2^63 - 1")
+    if not isinstance(tasks, Iterable) or isinstance(tasks, str | bytes):
+        raise BadStage(f"the tasks of {job} are a list of what Stage.finish gave, not {type(tasks).__name__}")
+    for at, info in enumerate(tasks):
+        try:
+            task = msgspec.convert(info, _StagedTask)
+        except msgspec.ValidationError as error:
+            raise BadStage(f"task #{at} of {job} is not what Stage.finish gave: {error}") from None
+        if task.messages or task.task:
+            check_stage_name(task.task)
 
 
 def _unlimited(config: StreamConfig) -> StreamConfig:
     """The stream without the limits that only the whole of it can keep."""
-    import msgspec
-
     return msgspec.structs.replace(
         config, max_msgs=-1, max_bytes=-1, max_age=0, max_msgs_per_subject=-1, discard="old",
         discard_new_per_subject=False, first_seq=0, allow_rollup_hdrs=False, retention="limits",
     )  # fmt: skip
 
 
-__all__ = ["Stage", "StagedMessageRefused", "check_stage_name", "discard_job", "sweep"]
+__all__ = ["Stage", "StagedMessageRefused", "check_batch", "check_stage_name", "discard_job", "sweep"]
