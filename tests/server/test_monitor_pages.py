@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from penstock.command_line import redact
 from penstock.server.connection import Connection
 from penstock.server.monitor.connz import ConnzOptions, make_connz
-from penstock.server.monitor.expvarz import _command_line
 from penstock.server.monitor.page import LOOK_SLICE, SLICE
 from penstock.server.options import JetStreamOptions, Options, TlsOptions, WebsocketOptions
 from penstock.server.server import Server
@@ -386,6 +386,6 @@ def test_a_connection_over_tls_or_websocket_says_so(certificate: tuple[str, str]
 
 def test_the_command_line_is_told_without_its_secrets() -> None:
     line = ["penstock", "serve", "--user", "bob", "--pass=secret", "-auth", "token", "-m", "8222"]
-    assert _command_line(line) == [
+    assert redact(line) == [
         *("penstock", "serve", "--user", "[REDACTED]", "--pass=[REDACTED]", "-auth", "[REDACTED]", "-m", "8222")
     ]

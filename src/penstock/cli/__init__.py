@@ -19,7 +19,9 @@ def main(args: Sequence[str] | None = None) -> int:
 
         return serve(given[1:])
     from penstock.cli.app import run
+    from penstock.command_line import note_command
 
+    note_command("penstock", given)
     return run(given)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.cli.flags import Flag, FlagError, Kind, parse_flags
+from penstock.command_line import has_secrets, hide_secrets, note_command
 from penstock.errors import PenstockError
 from penstock.server.log_lines import VERSION
 from penstock.server.options import DURABILITIES, Options, TlsOptions
@@ -99,6 +100,7 @@ class CommandLine:
     """What was typed. It can be laid over the configuration file again, for a reload."""
 
     def __init__(self, args: Sequence[str]) -> None:
+        self.args = args
         self.given: dict[str, Any] = {}
         self.rest = parse_flags(args, self._flags())
 
@@ -217,6 +219,11 @@ class CommandLine:
 
 def main(args: Sequence[str], program: str = "penstock serve") -> int:
     """Run a server, or what else was asked for; the exit code is the reference's: 0 done, 1 failed (2: mistyped)."""
+    note_command(program, args)
+    try:
+        hide_secrets()
+    except OSError as error:
+        _complain(f"{PROGRAM}: other users of this machine can see the password in the command line: {error}")
     try:
         line = CommandLine(args)
     except FlagError as error:
@@ -243,6 +250,8 @@ def _obey(line: CommandLine, program: str) -> int:
     if line.asked("help_tls"):
         return _show_tls_help()
     if line.rest:
+        if has_secrets(line.args):  # it may be the second half of a password with a blank in it
+            raise FlagError("unrecognized command; a password with a blank in it needs quotes")
         raise FlagError(f'unrecognized command: "{line.rest[0]}"')
     if line.asked("install_shim") is not None:
         from penstock.cli.shim import install_shim

@@ -7,10 +7,10 @@ import fcntl
 import json
 import os
 import socket
-import sys
 import time
 import weakref
 
+from penstock.command_line import redact, shown_command
 from penstock.errors import ReadOnlyStore, StoreLocked
 
 
@@ -35,7 +35,7 @@ class WriteLock:
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "command": " ".join(sys.argv)[:200] or sys.executable,
+            "command": shown_command(),
         }
         _held.add(self)
         self.tell()
@@ -73,9 +73,12 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def read_holder(fd: int) -> dict[str, object]:
-    with contextlib.suppress(ValueError):
+    """What LOCK says of the writer; nothing where it cannot be read."""
+    with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(os.pread(fd, 4096, 0))
         if isinstance(found, dict):
+            if isinstance(found.get("command"), str):  # a writer of an older version wrote its passwords, too
+                found["command"] = " ".join(redact(found["command"].split(" ")))
             return found
     return {}
 

@@ -89,14 +89,19 @@ def apply_default(users: list[User], permissions: Permissions | None) -> None:
 
 def read_users(node: Node, findings: Findings) -> list[User]:
     if not isinstance(node.value, list):
-        raise Fault(node, f"Expected users field to be an array, got {shown(node.value)}")
+        raise Fault(node, f"Expected users field to be an array, got {_shape(node)}")
     found = []
     for item in node.value:
         if not isinstance(item.value, dict):
-            findings.errors.append(f"{item.place}: Expected user entry to be a map/struct, got {shown(item.value)}")
+            findings.errors.append(f"{item.place}: Expected user entry to be a map/struct, got {_shape(item)}")
             continue
         found.append(_read_user(item, item.value, findings))
     return found
+
+
+def _shape(node: Node) -> str:
+    """What stands where users should: of texts the type alone, since they may be passwords."""
+    return go_type(node.value) if isinstance(node.value, str | list) else shown(node.value)
 
 
 def _read_user(item: Node, entry: dict[str, Node], findings: Findings) -> User:

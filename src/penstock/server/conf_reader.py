@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from penstock.server.conf_tree import DEPTH_MAX, NODES_MAX, ConfError, Journey, Node, Scalar
+from penstock.server.conf_tree import DEPTH_MAX, NODES_MAX, SECRET_KEYS, ConfError, Journey, Node, Scalar
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
@@ -43,8 +43,9 @@ _State = Callable[[], "_State | None"]
 class Reader:
     """One text being read. Each state reads a little and names the next; `_after` holds where a value returns to."""
 
-    def __init__(self, text: str, file: str, journey: Journey) -> None:
+    def __init__(self, text: str, file: str, journey: Journey, is_environment: bool = False) -> None:
         self.text = text
+        self.is_environment = is_environment  # the value of a variable, which may be anything
         self.file = file
         self.journey = journey
         self.at = 0
@@ -81,6 +82,11 @@ class Reader:
         """The character just read, as an error shows it: the whole of it, where that is more than this byte."""
         count = 1 + (char >= "\xc0") + (char >= "\xe0") + (char >= "\xf0")
         return "\\n" if char == "\n" else char + self.text[self.at : self.at + count - 1]
+
+    def _value_shown(self, text: str) -> str:
+        """A value as an error shows it: not one that is secret, and none of the environment's."""
+        is_secret = self.is_environment or (self.keys and self.keys[-1][0].lower() in SECRET_KEYS)
+        return "[REDACTED]" if is_secret else text
 
     def _got(self, char: str) -> str:
         return f"but got '{self._shown(char)}' instead."
@@ -458,10 +464,10 @@ class Reader:
         assert digits is not None, "a number begins with a digit"
         unit = _UNITS.get(text[digits.end() :].lower())
         if unit is None:
-            raise self._bad_value(f"expected integer, but got '{text}'", start)
+            raise self._bad_value(f"expected integer, but got '{self._value_shown(text)}'", start)
         value = int(digits.group()) * unit if digits.end() - digits.start() <= 20 else INT64_MAX + 1
         if not INT64_MIN <= value <= INT64_MAX:
-            raise self._bad_value(f"integer '{text}' is out of the range", start)
+            raise self._bad_value(f"integer '{self._value_shown(text)}' is out of the range", start)
         return self._put(value, start)
 
     def _float(self, start: int) -> _State | None:
@@ -475,7 +481,8 @@ class Reader:
             return self._put(_text(self.text[start : self.at]), start)
         value = float(self.text[start : self.at])
         if value in (float("inf"), float("-inf")):
-            raise self._bad_value(f"float '{self.text[start : self.at]}' is out of the range", start)
+            shown = self._value_shown(self.text[start : self.at])
+            raise self._bad_value(f"float '{shown}' is out of the range", start)
         return self._put(value, start)
 
     def _date(self, start: int) -> _State | None:
@@ -492,7 +499,9 @@ class Reader:
         try:
             value = datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
         except ValueError:
-            raise self._bad_value(f"expected Zulu formatted DateTime, but got '{text}'", start) from None
+            raise self._bad_value(
+                f"expected Zulu formatted DateTime, but got '{self._value_shown(text)}'", start
+            ) from None
         return self._put(value, start)
 
     # variables
@@ -506,7 +515,8 @@ class Reader:
                 found = scope[name]
                 found.is_used = True
                 return self._put_node(Node(found.value, self.file, line, column, False, found.weight, found.depth))
-        what = f"variable reference for '{_bytes(name)}' on line {line}"
+        # A password that begins with a dollar sign looks like a variable.
+        what = f"variable reference for '{self._value_shown(_bytes(name))}' on line {line}"
         if name in self.journey.names:
             text = f"{what} could not be parsed: variable reference cycle for '{_bytes(name)}'"
             raise self._bad_value(text, start)
@@ -514,11 +524,12 @@ class Reader:
             raise self._bad_value(f"{what} could not be parsed: more than {DEPTH_MAX} variables deep", start)
         found_text = self.journey.environment.get(name)
         if found_text is None:
-            raise self._bad_value(f"{what} can not be found", start)
+            hint = "; quote a text that begins with $" if self._value_shown("") else ""
+            raise self._bad_value(f"{what} can not be found{hint}", start)
         self.journey.names.add(name)
         data = os.fsencode(found_text).decode("latin-1")
         try:
-            tree = Reader(f"pk={data}", self.file, self.journey).read()
+            tree = Reader(f"pk={data}", self.file, self.journey, is_environment=True).read()
         except ConfError as error:
             raise self._bad_value(f"{what} could not be parsed: {_bytes(str(error))}", start) from None
         finally:

@@ -12,6 +12,8 @@ FILE_SIZE_MAX = 16 * 1024 * 1024
 NODES_MAX = 1_000_000
 DEPTH_MAX = 64
 FILES_MAX = 1000
+SECRET_KEYS = frozenset(("pass", "password", "token", "key", "ek", "encryption_key", "prev_key", "seed", "secret"))
+"""Keys whose values no error shows."""
 
 Scalar = str | int | float | bool | datetime
 Value = Scalar | list["Node"] | dict[str, "Node"]

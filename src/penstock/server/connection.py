@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,6 +32,7 @@ STALL_S = 0.003
 REST_S = 0.02
 CONFIRM_S = 30.0  # so long a password may wait to be hashed
 SNIPPET = 64
+_SECRETS_BEGIN = re.compile(rb"[\r\n{?]")
 # By the faults of kernel/parser.pxd: the reason that monitoring shows.
 FAULT_REASONS = (
     "",
@@ -424,7 +426,7 @@ class Connection(Link):
     def faulted(self, fault: int, snippet: bytes) -> None:
         """Bytes that are no command."""
         text = errors.FAULT_TEXTS[fault]
-        self.server.log.error(f"{self.label} - {text or 'Bad arguments'}: {snippet[:SNIPPET]!r}")
+        self.server.log.error(f"{self.label} - {text or 'Bad arguments'}: {shown_snippet(snippet)!r}")
         if text is not None:
             self.send_error(text)
         self.close(FAULT_REASONS[fault])
@@ -537,6 +539,13 @@ class Connection(Link):
 
     def __repr__(self) -> str:
         return f"<Connection {self.label}>"
+
+
+def shown_snippet(raw: bytes) -> bytes:
+    """The beginning of a line that is no command, for the log. It may be a CONNECT, or the request of a browser that
+    came to the wrong port: where passwords and tokens may stand it ends."""
+    shown = _SECRETS_BEGIN.split(raw[:SNIPPET], maxsplit=1)[0]
+    return shown if len(shown) == len(raw[:SNIPPET]) else shown + b"..."
 
 
 def _text(raw: bytes) -> str:

@@ -224,4 +224,5 @@ def _check_type(name: str, value: object, known: object) -> None:
     """Refuse text for a number and the like now, not when the server comes to use it."""
     wanted = type(known)
     if wanted in (bool, int, float, str) and not isinstance(value, (int, float) if wanted is float else wanted):
-        raise TypeError(f"option {name!r} takes {wanted.__name__}, not {value!r}")
+        shown = type(value).__name__ if name in ("password", "authorization") else repr(value)
+        raise TypeError(f"option {name!r} takes {wanted.__name__}, not {shown}")

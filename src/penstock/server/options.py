@@ -41,7 +41,7 @@ class User:
     """Someone who may connect: by name and password (plain or bcrypt), or by nkey (public key, U…)."""
 
     username: str = ""
-    password: str = ""
+    password: str = field(default="", repr=False)
     nkey: str = ""
     account: str = ""  # "": $G
     permissions: Permissions | None = None
@@ -137,8 +137,8 @@ class WebsocketOptions:
     handshake_timeout: float = 2.0
     auth_timeout: float = 0.0
     username: str = ""
-    password: str = ""
-    token: str = ""
+    password: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
     no_auth_user: str = ""
     jwt_cookie: str = ""
     user_cookie: str = ""
@@ -163,8 +163,8 @@ class Options:
     http_base_path: str = ""
     # who may connect
     username: str = ""
-    password: str = ""
-    authorization: str = ""  # a token
+    password: str = field(default="", repr=False)
+    authorization: str = field(default="", repr=False)  # a token
     users: list[User] = field(default_factory=list)
     default_permissions: Permissions | None = None
     no_auth_user: str = ""

@@ -11,11 +11,14 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from penstock.server.connection import Connection
+from penstock.server.connection import Connection, shown_snippet
 from penstock.server.websocket_connection import WebsocketConnection
 
 LINE_SIZE_MAX = 64 * 1024  # what is longer is no command
-SECRETS = re.compile(rb'("(?:pass|auth_token|jwt|sig)"\s*:\s*)"(?:[^"\\]|\\.)*"')
+SECRETS = re.compile(rb'("(?:pass|auth_token|jwt|sig|proxy_sig)"\s*:\s*)"(?:[^"\\]|\\.)*"', re.IGNORECASE)
+SECRET_FIELDS = frozenset(("pass", "auth_token", "jwt", "sig", "proxy_sig"))
+REDACTED = "[REDACTED]"
+KNOWN = frozenset((b"PUB", b"HPUB", b"SUB", b"UNSUB", b"PING", b"PONG", b"MSG", b"HMSG"))
 WITH_PAYLOAD = frozenset((b"PUB", b"HPUB", b"MSG", b"HMSG"))
 
 
@@ -54,12 +57,15 @@ class Tracer:
         verb = words[0].upper()
         if verb == b"INFO":
             return  # the reference does not show it either
-        if verb == b"CONNECT":
-            line = SECRETS.sub(rb'\1"[REDACTED]"', line)
+        if line[:7].upper() == b"CONNECT":  # a blank need not follow
+            line = line[:7] + without_secrets(line[7:])
         elif verb == b"-ERR":
             line = b"-ERR " + line[4:].strip().strip(b"'")
         elif verb == b"+OK":
             line = b"OK"
+        elif verb not in KNOWN:  # what follows may be a password: a CONNECT with a slip in it, a browser's request
+            first = shown_snippet(words[0])
+            line = first if line == first else first.removesuffix(b"...") + b"..."
         self.tell(f"{self.arrow} [{line.decode('utf-8', 'replace')}]")
         if verb in WITH_PAYLOAD and words[-1].isdigit() and len(words[-1]) < 10:
             self._size = int(words[-1])
@@ -76,6 +82,20 @@ class Tracer:
             more = "..." if len(self._payload) < self._size else ""
             self.tell(f'{self.arrow} MSG_PAYLOAD: ["{shown}{more}"]')
         return stop
+
+
+def without_secrets(connect: bytes) -> bytes:
+    """What CONNECT says, without passwords and tokens. Names match in any case, and may be spelled with escapes; a text
+    that is read otherwise than it looks is not shown at all."""
+    shown = SECRETS.sub(rb'\1"[REDACTED]"', connect)
+    try:
+        fields = json.loads(shown, object_pairs_hook=list)
+    except (ValueError, RecursionError):
+        fields = None
+    is_plain = isinstance(fields, list) and all(
+        isinstance(field, tuple) and (field[0].lower() not in SECRET_FIELDS or field[1] == REDACTED) for field in fields
+    )
+    return shown if is_plain else b" " + REDACTED.encode()
 
 
 def _quote(payload: bytes) -> str:

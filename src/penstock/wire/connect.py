@@ -41,6 +41,10 @@ class Connect(msgspec.Struct, frozen=True, kw_only=True):
     remote_account: str = ""
     proxy_sig: str = ""
 
+    def __repr__(self) -> str:
+        """Who it is; an error that shows it must not show its password."""
+        return f"<Connect name={self.name!r} user={self.user!r} nkey={self.nkey!r}>"
+
     @property
     def names_account(self) -> bool:
         """Clients may not choose their account: to ask for one is an authorization violation."""

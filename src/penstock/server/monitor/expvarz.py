@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import gc
-import re
 import sys
 import threading
 import traceback
 from typing import Any
 
+from penstock.command_line import shown_arguments
 from penstock.server.monitor.process import resident_bytes, virtual_bytes
-
-_SECRET = re.compile("-{1,2}(user|pass|auth)")
 
 
 def make_expvarz() -> dict[str, Any]:
@@ -24,22 +22,8 @@ def make_expvarz() -> dict[str, Any]:
             "NumGC": sum(one["collections"] for one in counts),
             "EnableGC": gc.isenabled(),
         },
-        "cmdline": _command_line(sys.argv),
+        "cmdline": shown_arguments(),
     }
-
-
-def _command_line(arguments: list[str]) -> list[str]:
-    """The command line without the secrets in it."""
-    shown: list[str] = []
-    for argument in arguments:
-        flag, separator, _ = argument.partition("=")
-        if shown and _SECRET.fullmatch(shown[-1]):
-            shown.append("[REDACTED]")
-        elif separator and _SECRET.fullmatch(flag):
-            shown.append(f"{flag}=[REDACTED]")
-        else:
-            shown.append(argument)
-    return shown
 
 
 def stacks() -> bytes:
