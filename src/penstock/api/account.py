@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from penstock.server.options import JetStreamLimits
 
 log = logging.getLogger("penstock.api")
+PULLS = "$JS.API.CONSUMER.MSG.NEXT.>"
+ACKS = "$JS.ACK.>"
 
 
 class JetStreamAccount:
@@ -212,12 +214,21 @@ class JetStreamAccount:
 
     # The end.
 
+    @property
+    def subjects(self) -> list[str]:
+        """What its streams and consumers hear."""
+        heard = {subject for intake in self.streams.values() for subject in intake.stream.config.subjects}
+        return [*sorted(heard), PULLS, ACKS]
+
     async def drain(self) -> None:
         """Take nothing more; what was taken is durable, and answered, when this returns."""
         for intake in self.streams.values():
             intake.desk.release()
-        for intake in self.streams.values():
+        for intake in tuple(self.streams.values()):
             await intake.drain()
+            await intake.answer_acks()
+        for intake in self.streams.values():
+            intake.desk.release()  # who has asked meanwhile
 
     async def close(self) -> None:
         """Close the database in good order; one that was lent stays open."""

@@ -20,6 +20,7 @@ from penstock.api.account import JetStreamAccount
 from penstock.api.advisories import Advisories
 from penstock.api.call import Call, Endpoint, Fields
 from penstock.api.direct import get_direct, no_responders
+from penstock.api.farewell import Farewell
 from penstock.api.request import Api
 from penstock.api.usage import ServerLimits, Usage, server_limits
 from penstock.broker.account import Account, Request, Service
@@ -95,6 +96,7 @@ class JetStream:
         )
         self.is_closed = False
         self.is_scarce = False
+        self._farewell: Farewell | None = None  # once it stops
         self._services: dict[Account, list[Service]] = {}
         self._watch: asyncio.TimerHandle | None = None
 
@@ -185,8 +187,9 @@ class JetStream:
             and subject.startswith(DIRECT)
             and (len(subject) == len(DIRECT) or subject[len(DIRECT)] == ord("."))
         ):
-            get_direct(request)
-        else:
+            if self._farewell is not Farewell.SILENCE:
+                get_direct(request)
+        elif self._farewell is None:
             self.api.handle(request)
 
     def _domain_request(self, request: Request) -> None:
@@ -282,19 +285,31 @@ class JetStream:
 
     # The end.
 
-    async def stop(self) -> None:
+    async def quiet(self, farewell: Farewell) -> None:
+        """Take nothing more; what was taken is durable and answered when this returns. Only the first call counts."""
+        if self._farewell is not None:
+            return
+        self._farewell = farewell
+        if farewell is Farewell.GONE:
+            for services in self._services.values():
+                for service in services:
+                    service.close()
+        elif farewell is Farewell.SILENCE:
+            for jetstream in self.accounts.values():
+                for subject in jetstream.subjects:
+                    jetstream.account.serve(subject, _ignore)
+        await self.api.close()
+        for account in tuple(self.accounts.values()):
+            await account.drain()
+
+    async def stop(self, farewell: Farewell = Farewell.GONE) -> None:
         """Answer what is under way, take nothing more, close the stores in good order. Twice is harmless.
 
         All are closed; of those that could not be in good order, the first one's error is raised.
         """
         if self.is_closed:
             return
-        for services in self._services.values():
-            for service in services:
-                service.close()
-        await self.api.close()
-        for account in self.accounts.values():
-            await account.drain()
+        await self.quiet(farewell)
         self.is_closed = True
         if self._watch is not None:
             self._watch.cancel()
@@ -307,3 +322,7 @@ class JetStream:
         self.accounts.clear()
         if errors:
             raise errors[0]
+
+
+def _ignore(request: Request) -> None:
+    """Heard, and not answered."""

@@ -237,6 +237,11 @@ class ConsumerDesk:
         """Somebody waits until its ack is durable."""
         return bool(self._answers)
 
+    @property
+    def answered_position(self) -> int:
+        """How far the log of consumers must be durable for all of them to be answered."""
+        return self._answers[-1][0] if self._answers else 0
+
     def settle(self) -> bool:
         """Tell those whose acks are durable: whether nobody waits any more."""
         while self._answers and self.consumers.is_durable(self._answers[0][0]):
@@ -255,10 +260,11 @@ class ConsumerDesk:
         self.account.hub.flush()
 
     def close(self) -> None:
-        """Nothing is delivered any more."""
+        """Nothing is delivered any more. Who still waits is told why: the stream is gone, or the server stops."""
         if self.is_closed:
             return
         self.is_closed = True
+        is_gone = self.stream.store.core.is_closed
         if self._changed in self.consumers.on_change:
             self.consumers.on_change.remove(self._changed)
         if self._tell in self.stream._listeners:
@@ -267,6 +273,8 @@ class ConsumerDesk:
             if timer is not None:
                 timer.cancel()
         for delivery in self.deliveries.values():
+            if not is_gone:
+                delivery.release(SHUTDOWN, True)
             delivery.close(DELETED)
         self.deliveries.clear()
         self.turn.forget_desk(self)

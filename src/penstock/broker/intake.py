@@ -443,6 +443,16 @@ class Intake:
             self.turn.wait_for(self)
             await future
 
+    async def answer_acks(self) -> None:
+        """Return once those are told who wait for their acks to be durable, as far as these can be written."""
+        while self.desk.has_answers and not self.is_closed:
+            try:
+                await self.consumers_durable(self.desk.answered_position)
+            except StoreError as error:
+                self._warn(f"stream {self.name}: {error}")
+                return
+            self.desk.settle()
+
     def _wake_consumers_waiting(self) -> None:
         """The log of consumers may have moved: those who wait look again."""
         waiting, self._consumers_waiting = self._consumers_waiting, []

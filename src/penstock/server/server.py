@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from penstock.api.farewell import Farewell
 from penstock.broker.account import Account
 from penstock.broker.pressure import Pressure
 from penstock.broker.turn import Turn
@@ -434,7 +435,7 @@ class Server:
         for listener in self._listeners:
             await listener.stop()
         self.system_service.lame_duck()
-        await self._stop_jetstream()
+        await self._stop_jetstream(Farewell.LAME_DUCK)
         for connection in list(self.connections.values()):
             if connection.connect is not None and connection.connect.protocol >= 1:
                 connection.send_info()
@@ -469,11 +470,15 @@ class Server:
             self._lame_duck_task.cancel()
         for listener in self._listeners:
             await listener.stop()
-        await self._stop_jetstream()
+        if self.jetstream is not None and self._jetstream_end is None:
+            await self._quiet_jetstream(self.jetstream)
         self.system_service.shutdown()
         self.turn.end()
-        for connection in list(self.connections.values()):
+        for connection in list(
+            self.connections.values()
+        ):  # they go elsewhere, or come back: the stores close after that
             connection.close("Server Shutdown")
+        await self._stop_jetstream(Farewell.SILENCE)
         await self._let_go()
         await self._see_off()
         self.turn.close()
@@ -491,17 +496,25 @@ class Server:
             for connection in tuple(self.lingering):
                 connection.transport.abort()
 
-    async def _stop_jetstream(self) -> None:
+    async def _quiet_jetstream(self, jetstream: JetStream) -> None:
+        """What was taken is answered before the connections close; what comes from now on is not answered at all."""
+        try:
+            await jetstream.quiet(Farewell.SILENCE)
+        except (PenstockError, OSError) as error:
+            log_lines.jetstream_failed(self.log, error)
+        self.turn.end()  # the last answers
+
+    async def _stop_jetstream(self, farewell: Farewell) -> None:
         if self._jetstream_end is None:
-            self._jetstream_end = self.loop.create_task(self._end_jetstream())
+            self._jetstream_end = self.loop.create_task(self._end_jetstream(farewell))
         await asyncio.shield(self._jetstream_end)  # a lame duck that is told to stop is not cut off in the middle of it
 
-    async def _end_jetstream(self) -> None:
+    async def _end_jetstream(self, farewell: Farewell) -> None:
         if self.jetstream is None:
             return
         log_lines.stopping_jetstream(self.log)
         try:
-            await self.jetstream.stop()
+            await self.jetstream.stop(farewell)
         except (PenstockError, OSError) as error:
             self._failure = error
             log_lines.jetstream_failed(self.log, error)
