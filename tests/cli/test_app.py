@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from cli_cases import Run, is_root, spawn, writer
 
+from penstock.kernel.xxh64 import xxh64_of
+
 COMMANDS = ("inspect", "verify", "repair", "export", "import", "erase", "migrate")
 READING = ("inspect", "verify", "export")
 
@@ -87,11 +89,13 @@ def test_a_stream_that_is_not_there(run: Run, root: Path, command: str) -> None:
 
 @pytest.mark.parametrize("command", ("inspect", "verify", "repair", "export"))
 def test_a_newer_store_is_refused_and_left_alone(run: Run, root: Path, command: str) -> None:
-    (root / "PENSTOCK").write_text("penstock store, format 7\n")
+    line = b"penstock store, format 7\n"
+    marker = line + b"xxh64 %016x\n" % xxh64_of(line)
+    (root / "PENSTOCK").write_bytes(marker)
     done = run(command, root)
     assert done.code == 2
     assert "format version 7" in done.err and "upgrade" in done.err
-    assert (root / "PENSTOCK").read_text() == "penstock store, format 7\n"
+    assert (root / "PENSTOCK").read_bytes() == marker
 
 
 def test_writing_commands_name_who_has_the_store(root: Path, tmp_path: Path) -> None:

@@ -103,32 +103,6 @@ def test_reading_makes_nothing(root: Path) -> None:
     assert not list(root.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("marker", "kind"),
-    [
-        (b"penstock store, format 2\n", NewerFormat),
-        (b"penstock store, format 99\n", NewerFormat),
-        (b"garbage", NotAStore),
-        (b"", NotAStore),
-        (b"\xff\xfe\x00", NotAStore),
-        (b"penstock store, format x\n", NotAStore),
-        (b"penstock store, format 1", NotAStore),
-    ],
-)
-def test_a_store_with_another_marker_is_left_alone(root: Path, marker: bytes, kind: type[Exception]) -> None:
-    with penstock.open(root) as db:
-        db.stream("S").publish("S", b"kept")
-    good = (root / "PENSTOCK").read_bytes()
-    (root / "PENSTOCK").write_bytes(marker)
-    for read_only in (False, True):
-        with pytest.raises(kind):
-            penstock.open(root, read_only=read_only)
-    assert (root / "PENSTOCK").read_bytes() == marker
-    (root / "PENSTOCK").write_bytes(good)
-    with penstock.open(root) as db:
-        assert db.stream("S").get(1).data == b"kept"
-
-
 def test_an_unknown_durability_is_refused(root: Path) -> None:
     with pytest.raises(ValueError, match="one of disk, os, lazy"):
         penstock.open(root, durability="best")

@@ -28,7 +28,7 @@ from penstock.store.head import Head, decode_head
 from penstock.store.identity import Identity, decode_identity
 from penstock.store.kept_deletes import read_kept
 from penstock.store.layout import BlockHeader, StreamPaths, decode_header, parse_block_name
-from penstock.store.marker import MARKER, MARKER_TEXT
+from penstock.store.marker import MARKER, MISSING, marker_damage, require_marker
 from penstock.store.neighbours import Neighbours
 from penstock.store.recovery import subtract
 from penstock.store.report import DAMAGE, Report, format_ranges
@@ -127,22 +127,12 @@ def check_root(root: str) -> list[Problem]:
     """Is it a store, and does its marker hold? NotAStore and NewerFormat are raised."""
     if not os.path.isdir(root):
         raise NotAStore(root, "it is a file, not a directory" if os.path.exists(root) else "there is no such directory")
-    marker = os.path.join(root, MARKER)
-    try:
-        with open(marker, "rb") as file:
-            text = file.read(4096).decode("ascii", "replace")
-    except FileNotFoundError:
-        if not stream_folders(root):
-            raise NotAStore(root, f"there is no {MARKER} file in it") from None
-        return [Problem("missing file", marker, "it is missing, though there are streams")]
-    if text == MARKER_TEXT:
+    disk, marker = Disk(), os.path.join(root, MARKER)
+    damage = marker_damage(root, disk)
+    require_marker(root, disk)
+    if not damage:
         return []
-    version = text.strip().rpartition(" ")[2]
-    if text.startswith("penstock store, format ") and version.isdigit() and int(version) > 1:
-        raise NewerFormat(root, int(version))
-    if not stream_folders(root):
-        raise NotAStore(root, f"its {MARKER} file says {text[:40]!r}")
-    return [Problem("damaged file", marker, f"it says {text[:40]!r}, not {MARKER_TEXT.strip()!r}", size=len(text))]
+    return [Problem("missing file" if damage == MISSING else "damaged file", marker, damage)]
 
 
 def bytes_of(root: str, streams: Iterable[str]) -> int:

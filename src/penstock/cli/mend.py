@@ -23,12 +23,10 @@ from penstock.cli.check import (
 from penstock.cli.evidence import Evidence, read_evidence
 from penstock.cli.subjects import derived_filters
 from penstock.db.database import Database
-from penstock.db.lock import WriteLock
 from penstock.db.stream import Stream
 from penstock.errors import PenstockError
 from penstock.kernel.block_scan import scan_block
 from penstock.kernel.constants import FLAGS, HEADER_STRIDE, REASONS, RECORDS_START
-from penstock.kernel.disk import Disk
 from penstock.kernel.marks import Marks
 from penstock.kernel.record import decode
 from penstock.kernel.subject import is_valid_subject
@@ -36,9 +34,9 @@ from penstock.store.checkpoint import decode_checkpoint
 from penstock.store.file_store import FileStore
 from penstock.store.identity import Identity, read_identity, write_identity
 from penstock.store.layout import BlockHeader, decode_front, parse_block_name
-from penstock.store.marker import MARKER, MARKER_TEXT
 from penstock.store.recovery import read_marks, subtract
 from penstock.store.report import format_ranges
+from penstock.store.small_file import free_name, set_aside
 from penstock.store.summary import CONTROLS, Summary, decode_summary
 from penstock.stream.config import check_create, make_config
 from penstock.stream.config_json import encode_config
@@ -100,8 +98,6 @@ def repair_store(root: str, streams: Iterable[str] | None, advance: Callable[[in
     names = list(streams) if streams else None
     problems = check_root(root)
     chosen_folders(root, names)
-    if problems:
-        _mend_marker(root, problems)
     with Database(root) as db:
         found = Repair(check_store(root, names, advance=advance))
         found.steps += [Step("", problem.path, "written anew") for problem in problems]
@@ -110,34 +106,6 @@ def repair_store(root: str, streams: Iterable[str] | None, advance: Callable[[in
     found.lost = {name: lost for name, lost in found.lost.items() if lost}
     found.after = check_store(root, names)
     return found
-
-
-def _mend_marker(root: str, problems: list[Problem]) -> None:
-    disk, lock = Disk(), WriteLock(root)
-    try:
-        for problem in problems:
-            set_aside(disk, problem.path)
-        disk.write_file(os.path.join(root, MARKER), MARKER_TEXT.encode())
-    finally:
-        lock.release()
-
-
-def set_aside(disk: Disk, path: str) -> str:
-    """Rename a file so that nobody reads it: its new name, "" when there is none."""
-    if not os.path.exists(path):
-        return ""
-    target = _free_name(f"{path}.damaged")
-    disk.rename(path, target)
-    disk.sync_folder(os.path.dirname(path))
-    return target
-
-
-def _free_name(path: str) -> str:
-    stem, number, target = path.removesuffix(".damaged"), 1, path
-    while os.path.exists(target):
-        number += 1
-        target = f"{stem}.{number}.damaged"
-    return target
 
 
 class StreamRepair:
@@ -204,7 +172,7 @@ class StreamRepair:
         target = f"{problem.path}.{problem.offset}.damaged"
         if not data or (os.path.exists(target) and self.disk.read_file(target) == data):
             return
-        target = _free_name(target)
+        target = free_name(target)
         self.disk.write_file(target, data)
         self.step(problem.path, f"{problem.text}; the bytes at {problem.offset} are in {os.path.basename(target)}")
 
@@ -265,7 +233,7 @@ class StreamRepair:
         for path in sorted({p.path for p in self.check.damage if p.kind == "damaged file"} - set(config)):
             if path == self.paths.head:
                 # The open needs the slot that holds: keep a copy, it writes both anew.
-                target = _free_name(f"{path}.damaged")
+                target = free_name(f"{path}.damaged")
                 self.disk.write_file(target, self.disk.read_file(path))
                 self.step(path, f"written anew; its bytes are in {os.path.basename(target)}")
             else:
@@ -415,4 +383,4 @@ def _ranges(seqs: list[int]) -> list[Range]:
     return found
 
 
-__all__ = ["Repair", "Step", "plan_repair", "repair_store", "set_aside"]
+__all__ = ["Repair", "Step", "plan_repair", "repair_store"]

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from penstock.db.database import Database, open_database
 from penstock.db.stream import Stream
 from penstock.duration import parse_time
-from penstock.errors import NotAStore, PenstockError
+from penstock.errors import PenstockError
+from penstock.kernel.disk import Disk
 from penstock.kernel.subject import explain_filter
-from penstock.store.marker import MARKER
+from penstock.store.marker import require_marker
 
 
 class UsageError(PenstockError):
@@ -25,10 +26,8 @@ def open_reading(root: str) -> Database:
 
 def open_writing(root: str, *, durability: str = "disk", create: bool = False) -> Database:
     """Open a store for writing; StoreLocked names who has it. Only `create` makes one where there is none."""
-    if not create and not os.path.exists(os.path.join(root, MARKER)):
-        # Says why there is none; a command that writes to a store never makes one by a slip of the keyboard.
-        open_database(root, read_only=True).close()
-        raise NotAStore(root, f"there is no {MARKER} file in it")
+    if not create:  # a command that writes to a store never makes one by a slip of the keyboard
+        require_marker(os.path.abspath(root), Disk())
     return open_database(root, durability=durability)
 
 

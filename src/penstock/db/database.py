@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import errno
 import json
+import logging
 import os
 import threading
 import weakref
@@ -44,9 +45,10 @@ from penstock.store.identity import (
 )
 from penstock.store.layout import StreamPaths, parse_block_name
 from penstock.store.limits import DURABILITIES
-from penstock.store.marker import MARKER, MARKER_TEXT, check_marker, require_marker
+from penstock.store.marker import MARKER, check_marker, is_begun, may_lie_beside, require_marker, write_marker
 from penstock.store.memory_store import MemoryStore
 from penstock.store.migrate import forget_begun, lifted, migrate_legacy
+from penstock.store.report import Finding, Report
 from penstock.store.snapshot import Snapshot
 from penstock.stream.config import (
     DURABILITY,
@@ -70,6 +72,7 @@ DELETED = ".deleted"  # no stream's name has a dot
 OWN_FILES = ("config.", "messages.jsonl", "HEAD", "CHECKPOINT", "TRUNCATE", "ADOPT", "BATCHES", "DELETES")
 DUPLICATE_WINDOW_NS = 120 * 10**9  # the default, unless max_age is shorter
 _BAD = set(" \t\r\n\f.*>/\\")
+log = logging.getLogger("penstock")
 
 
 def open_database(
@@ -120,7 +123,8 @@ class Database:
         self._streams: dict[str, Stream] = {}
         self._is_closed = False
         self._pid = os.getpid()
-        _check_root(self.path, self.disk, read_only)
+        self._report = Report()
+        _check_root(self.path, self.disk, read_only, self._report)
         self._folder = os.path.join(self.path, account)
         self.on_change: list[Callable[[str], None]] = []  # told the name of a stream that came, changed or went
         self.root: Root | None = None
@@ -128,7 +132,7 @@ class Database:
             self.root = root or Root(self.path, self.disk)
             self.root.join(self)
             try:
-                _mark_root(self.path, self.disk)
+                self._mark()
                 if self.disk.mkdir(self._folder):
                     self.disk.sync_folder(self.path)
                 for name in os.listdir(self._folder):
@@ -139,6 +143,26 @@ class Database:
                 self.close()
                 raise
         _open_databases.add(self)
+        for finding in self._report.findings:
+            log.warning("%s", finding)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was found of the store itself when it was opened; each stream has its own."""
+        return list(self._report.findings)
+
+    def _mark(self) -> None:
+        """Have the marker say that this is a store, where it does not, and clear what a killed process left of one."""
+        try:
+            write_marker(self.path, self.disk)
+            for name in filter(is_begun, os.listdir(self.path)):
+                self.disk.unlink(os.path.join(self.path, name))
+        except OSError as error:
+            self._put_off(os.path.join(self.path, MARKER), error)
+
+    def _put_off(self, path: str, error: OSError) -> None:
+        """What an open would write can wait: the next one does it."""
+        self._report.add("put off", path, f"left for the next open: {error.strerror or error}")
 
     # Streams.
 
@@ -484,13 +508,14 @@ def check_name(name: str, what: str) -> None:
         raise BadStreamName(f"{what} name {name!r}: 1 to 255 bytes without blanks, control characters and . * > / \\")
 
 
-def _check_root(root: str, disk: Disk, read_only: bool) -> None:
+def _check_root(root: str, disk: Disk, read_only: bool, report: Report) -> None:
     """Is `root` a store, or a place where one can be made?"""
     if read_only:
-        require_marker(root, disk)
-    if check_marker(root, disk):
+        require_marker(root, disk, report)
         return
-    if os.path.isdir(root) and any(not _may_lie_beside(name) for name in os.listdir(root)):
+    if check_marker(root, disk, report):
+        return
+    if os.path.isdir(root) and any(not may_lie_beside(name) for name in os.listdir(root)):
         raise NotAStore(root, f"the directory holds other files and no {MARKER} file; choose an empty one")
     try:
         _make_folder(root, disk)
@@ -507,30 +532,6 @@ def _make_folder(path: str, disk: Disk) -> None:
         _make_folder(above, disk)
         disk.mkdir(path)
         disk.sync_folder(above)
-
-
-def _may_lie_beside(name: str) -> bool:
-    """What a directory may hold in which a store is made: what is left of one that was begun, what a file system or a
-    version control keeps there, and a server's own files. nats-server's streams are in its `jetstream`: it stays."""
-    return (
-        name in ("LOCK", "$G", "lost+found", "jetstream")
-        or _is_begun(name)
-        or name.startswith(".")
-        or name.endswith((".conf", ".log", ".pid", ".ports"))
-    )
-
-
-def _mark_root(root: str, disk: Disk) -> None:
-    marker = os.path.join(root, MARKER)
-    if not os.path.exists(marker):
-        disk.write_file(marker, MARKER_TEXT.encode())
-    for name in filter(_is_begun, os.listdir(root)):
-        disk.unlink(os.path.join(root, name))
-
-
-def _is_begun(name: str) -> bool:
-    """A marker that a process was writing when it was killed: the store was just being made."""
-    return name.startswith(f"{MARKER}.") and name.endswith(".tmp")
 
 
 def _merged(config: StreamConfig, fields: dict[str, Any]) -> StreamConfig:
