@@ -46,6 +46,7 @@ QUESTIONS = (
     "consumers_tick",
     "consumers_kv",
     "consumers_py",
+    "stalls",
 )
 GROUPS = ("server", "consumers", "spark")  # all questions whose names begin so
 

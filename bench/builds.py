@@ -32,6 +32,7 @@ def main() -> int:
     parser.add_argument("--size", type=_count, default=128, metavar="BYTES", help="of a payload (128)")
     parser.add_argument("--messages", type=_count, default=16_000, metavar="N", help="of a slice (16000)")
     parser.add_argument("--slices", type=_count, default=40, metavar="N", help="of each side (40)")
+    parser.add_argument("--subs", type=_count, metavar="N", help="core publishes to N subscribers instead, delivered")
     parser.add_argument("--fresh", action="store_true", help="each slice into a new stream, for large payloads")
     asked = parser.parse_args()
     for source in asked.sources:
@@ -40,7 +41,10 @@ def main() -> int:
     sides = [_side(source, asked.durability) for source in asked.sources]
     count = max(1, asked.messages // asked.connections)
     wanted = {"conns": asked.connections, "window": asked.window, "size": asked.size}
-    if asked.window > 1:
+    if asked.subs:
+        count = asked.messages
+        wanted = {"subs": asked.subs, "window": max(asked.window, 512), "size": asked.size, "subject": "core.x"}
+    elif asked.window > 1:
         wanted |= {"refill": max(1, asked.window // 32), "frames": asked.window}  # as the benches of throughput do
     rates: list[list[float]] = [[] for _ in sides]
     with ExitStack() as stack:
@@ -53,7 +57,8 @@ def main() -> int:
         chance = random.Random(7)
         for _ in range(asked.slices):
             for n in chance.sample(range(len(sides)), len(sides)):  # none always follows the same other
-                answer = drive("publish", servers[n].port, count=count, warm=max(1, count // 20), **wanted)
+                mode = "core" if asked.subs else "publish"
+                answer = drive(mode, servers[n].port, count=count, warm=max(1, count // 20), **wanted)
                 rates[n].append(answer["rate"])
                 if asked.fresh:
                     servers[n].request("$JS.API.STREAM.DELETE.S")

@@ -58,12 +58,11 @@ class Running:
 
     def __init__(self, side: Side, folder: Path) -> None:
         self.side, self.folder = side, folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port, self.monitor_port = _free_port(), _free_port()
         config = folder / "server.conf"
         config.write_text(
-            f'listen: "127.0.0.1:{self.port}"\njetstream {{\n  store_dir: "{folder / "store"}"\n  {side.settings}\n}}\n'
+            f'listen: "127.0.0.1:{self.port}"\nhttp: "127.0.0.1:{self.monitor_port}"\n'
+            f'jetstream {{\n  store_dir: "{folder / "store"}"\n  {side.settings}\n}}\n'
         )
         self._log = (folder / "server.log").open("wb")
         words = [*_program(side.program), "-c", str(config)]
@@ -123,6 +122,13 @@ class Running:
         lines = Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines()
         found = {line.split(":")[0]: line.split()[1] for line in lines if line.startswith(("Rss", "Pss:"))}
         return {name.lower(): int(kib) * 1024 for name, kib in found.items()}
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
 
 
 def _program(name: str) -> list[str]:
