@@ -17,7 +17,10 @@ def still(server: EmbeddedServer) -> Iterator[None]:
     def rest() -> None:
         is_still.set()
         may_go.wait(30)
+        sockets = server.server.turn.sockets
+        usual, sockets.look_ns = sockets.look_ns, 10**12  # all of it in one look, however busy the machine is
         server.server.turn._look()
+        sockets.look_ns = usual
 
     server.server.loop.call_soon_threadsafe(rest)
     is_still.wait(30)

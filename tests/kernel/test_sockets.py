@@ -30,6 +30,7 @@ class Place:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.sockets = Sockets(self.loop)
+        self.sockets.look_ns = 10**12  # however busy the machine is: one look takes all
         self.hub = Hub()
         self.hub.on_turn = lambda: None
         self.sublist = Sublist()
@@ -318,6 +319,38 @@ def test_gathering_ends_when_it_is_told_of_something(place: Place) -> None:
         chain = Chain(place, *[PUB] * 8)
         os.eventfd_write(fd, 1)
         assert chain.gather(5) == 1 and place.sockets.is_told
+    finally:
+        os.close(fd)
+
+
+def test_after_its_time_a_look_ends_and_the_next_goes_on_where_it_was(place: Place) -> None:
+    """What a hundred clients had sent was read in one go, however long that took; but nobody may be left out."""
+    place.sockets.look_ns = 0
+    order: list[int] = []
+    told = [Told(lambda data, n=n: order.append(n)) for n in range(5)]  # type: ignore[misc]
+    pairs = [place.pair(one) for one in told]
+    for _ in range(4):
+        for _, peer in pairs:
+            peer.send(b"x" * 65_536)  # a read takes as much: there is always more
+    while len(order) < 20:
+        before = len(order)
+        place.sockets.look()
+        assert len(order) == before + 1
+    for start in range(0, 20, 5):
+        assert sorted(order[start : start + 5]) == [0, 1, 2, 3, 4]
+
+
+def test_a_look_that_ends_early_has_heard_of_commits(place: Place) -> None:
+    place.sockets.look_ns = 0
+    pairs = [place.pair(Told()) for _ in range(3)]
+    fd = os.eventfd(0, os.EFD_NONBLOCK)
+    try:
+        place.sockets.hear(fd)
+        for _, peer in pairs:
+            peer.send(b"x")
+        os.eventfd_write(fd, 1)
+        place.sockets.look()
+        assert place.sockets.is_told
     finally:
         os.close(fd)
 

@@ -2,6 +2,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from penstock.kernel.permissions cimport Permissions
+from penstock.kernel.pieces cimport Pieces
 from penstock.kernel.sublist cimport Sub, Sublist
 
 cdef class Client:
@@ -39,9 +40,11 @@ cdef class Client:
     cdef public uint64_t stalls
     cdef public int64_t last_ns            # wall clock of the last thing that came
     cdef public int fd                     # where it is sent straight to; -1: through the transport
-    cdef uint8_t* out
-    cdef size_t out_size
+    cdef Pieces piled                      # what waits to be sent before what is in `out`; None: nothing so far
+    cdef uint8_t* out                      # what is written to now
+    cdef size_t out_fill                   # bytes in it
     cdef size_t out_capacity
+    cdef size_t out_size                   # bytes that wait here: in `piled` and in `out`
     cdef uint8_t* held                     # bytes that came and make no whole command yet
     cdef size_t held_size
     cdef size_t held_capacity
@@ -53,6 +56,12 @@ cdef class Client:
     cdef int choke(self, object hearer) except -1
     cdef void release_out(self) noexcept
     cdef uint8_t* room(self, size_t size) except NULL
+    cdef inline void wrote(self, size_t size) noexcept:
+        self.out_fill += size
+        self.out_size += size
+
+    cdef int pile(self, size_t start) except -1
+    cdef int pass_on(self, Pieces to) except -1
     cdef int put(self, const uint8_t* data, size_t size) except -1
     cdef Sub* find(self, const uint8_t* sid, uint32_t size) noexcept nogil
     cdef int keep(self, Sub* sub) except -1

@@ -1,23 +1,17 @@
 """Client: one connection's compiled side: its buffers, its flags, its subscriptions by sid. The hub drives it."""
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy
 
+from penstock.kernel.pieces cimport PIECE_SIZE, SMALL_MAX, Pieces, free_aside, give_buffer, take_buffer
 from penstock.kernel.xxh64 cimport xxh64
 
 cdef enum:
-    OUT_KEPT = 65536                       # a larger buffer is handed on once it is sent
-    SPARES_MAX = 16
-    SPARE_SIZE_MAX = 2097152
+    HANDED_MIN = 16384                     # a buffer with so much in it is handed on as it is; less is copied
 
 
 cdef inline uint32_t _home(const uint8_t* sid, uint32_t size, uint32_t capacity) noexcept nogil:
     return <uint32_t>xxh64(sid, size, 1) & (capacity - 1)
-
-
-cdef uint8_t* _spares[SPARES_MAX]          # of all hubs: they are used by threads that hold the GIL
-cdef size_t _spare_sizes[SPARES_MAX]
-cdef int _spare_count = 0
 
 
 cdef class Client:
@@ -31,8 +25,8 @@ cdef class Client:
         self.max_pending = 64 << 20
 
     def __dealloc__(self):
-        free(self.out)
-        free(self.held)
+        give_buffer(self.out, self.out_capacity)
+        free_aside(self.held, self.held_capacity)
         free(self.subs)                    # the subscriptions themselves went with `forget_subs`
 
     # Out.
@@ -47,44 +41,64 @@ cdef class Client:
 
     cdef void release_out(self) noexcept:
         """The buffer is empty: a large one goes to whoever needs one next. Warm memory, and who rests has none."""
-        global _spare_count
-        if self.out_capacity > OUT_KEPT:
-            if _spare_count < SPARES_MAX and self.out_capacity <= SPARE_SIZE_MAX:
-                _spares[_spare_count] = self.out
-                _spare_sizes[_spare_count] = self.out_capacity
-                _spare_count += 1
-            else:
-                free(self.out)
+        if self.out_capacity > SMALL_MAX:
+            give_buffer(self.out, self.out_capacity)
             self.out = NULL
             self.out_capacity = 0
 
     cdef uint8_t* room(self, size_t size) except NULL:
-        """Where the next `size` bytes go; the caller moves `out_size`."""
+        """Where the next `size` bytes go; `wrote` says how many they were."""
         cdef size_t capacity = self.out_capacity
         cdef void* grown
-        global _spare_count
-        if self.out_size + size > capacity:
-            capacity = max(capacity * 2, 512)
-            while capacity < self.out_size + size:
-                capacity *= 2
-            if capacity > OUT_KEPT and _spare_count and _spare_sizes[_spare_count - 1] >= capacity:
-                _spare_count -= 1
-                grown = _spares[_spare_count]
-                capacity = _spare_sizes[_spare_count]
-                if self.out_size:
-                    memcpy(grown, self.out, self.out_size)
-                free(self.out)
-            else:
-                grown = realloc(self.out, capacity)
+        if self.out_fill + size <= capacity:
+            return self.out + self.out_fill
+        if self.out_fill + size > PIECE_SIZE and self.out_fill:
+            self.pile(0)                   # what is full stays where it is
+            capacity = 0
+        if self.out_fill + size > SMALL_MAX:
+            grown = take_buffer(max(self.out_fill + size, <size_t>PIECE_SIZE), &capacity)
             if grown == NULL:
                 raise MemoryError
-            self.out = <uint8_t*>grown
-            self.out_capacity = capacity
-        return self.out + self.out_size
+            if self.out_fill:
+                memcpy(grown, self.out, self.out_fill)
+            give_buffer(self.out, self.out_capacity)
+        else:
+            capacity = max(capacity * 2, <size_t>512)
+            while capacity < self.out_fill + size:
+                capacity *= 2
+            grown = realloc(self.out, capacity)
+            if grown == NULL:
+                raise MemoryError
+        self.out = <uint8_t*>grown
+        self.out_capacity = capacity
+        return self.out + self.out_fill
 
     cdef int put(self, const uint8_t* data, size_t size) except -1:
         memcpy(self.room(size), data, size)
-        self.out_size += size
+        self.wrote(size)
+        return 0
+
+    cdef int pile(self, size_t start) except -1:
+        """Put the buffer, from byte `start` on, behind the pieces that wait; the next bytes go into another."""
+        if self.piled is None:
+            self.piled = Pieces()
+        self.piled.append(self.out, start, self.out_fill, self.out_capacity)
+        self.out = NULL
+        self.out_fill = self.out_capacity = 0
+        return 0
+
+    cdef int pass_on(self, Pieces to) except -1:
+        """Put all that waits behind the pieces of somebody else."""
+        if self.piled is not None:
+            to.move_from(self.piled)
+        if self.out_fill >= HANDED_MIN or (self.out_fill and to.last == NULL):
+            to.append(self.out, 0, self.out_fill, self.out_capacity)
+            self.out = NULL
+            self.out_capacity = 0
+        elif self.out_fill:
+            to.add(self.out, self.out_fill)
+        self.out_fill = self.out_size = 0
+        self.release_out()
         return 0
 
     @property
@@ -92,12 +106,30 @@ cdef class Client:
         """Bytes that wait to be sent."""
         return self.out_size + self.backlog
 
-    def take_out(self):
-        """What waits to be sent, as bytes; the buffer is empty afterwards."""
-        taken = PyBytes_FromStringAndSize(<char*>self.out, self.out_size)
-        self.out_size = 0
-        self.release_out()
+    def take_piece(self):
+        """Some of what waits to be sent, as bytes; empty when nothing does."""
+        if self.piled is not None and self.piled.size:
+            taken = self.piled.take()
+        else:
+            taken = PyBytes_FromStringAndSize(<char*>self.out, self.out_fill)
+            self.out_fill = 0
+            self.release_out()
+        self.out_size -= <size_t>PyBytes_GET_SIZE(taken)
         return taken
+
+    def take_out(self):
+        """All that waits to be sent, as bytes."""
+        found = []
+        while self.out_size:
+            found.append(self.take_piece())
+        return b"".join(found)
+
+    def drop_out(self):
+        """Nobody will be sent what waits."""
+        if self.piled is not None:
+            self.piled.clear()
+        self.out_fill = self.out_size = 0
+        self.release_out()
 
     # In.
 

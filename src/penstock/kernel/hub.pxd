@@ -28,12 +28,13 @@ cdef class Hub:
     cdef public uint64_t out_msgs
     cdef public uint64_t out_bytes
     cdef public bint no_stall
+    cdef public int64_t read_ns            # so long one read of a client may take, about
     cdef Ring ring                         # None: each client is sent to by a call of its own
 
     cdef int ask_turn(self) except -1
     cdef list send_all(self, list links)
-    cdef bint send_now(self, Client client) noexcept
-    cdef bint sent(self, Client client, ssize_t size) noexcept
+    cdef bint send_now(self, Client client) except -1
+    cdef bint sent(self, Client client, ssize_t size) except -1
     cdef int soil(self, Client client) except -1
     cdef Py_ssize_t gathered(self) noexcept
     cdef bint has_others(self) noexcept
@@ -57,6 +58,7 @@ cdef class Link(Client):
     cdef Hub hub
     cdef bint is_reading_held              # what comes goes into `held`
     cdef bint is_full_read                 # the last read got all that it had room for: there may be more
+    cdef size_t read_max                   # bytes of one read: fewer where each becomes many in others' buffers
     cdef public bint wants_ping            # tell `pinged` of the next PING
     cdef public bint wants_pong            # tell `ponged` of the next PONG
 

@@ -14,9 +14,11 @@ from libc.string cimport memcmp, memcpy, memmove
 
 from penstock.kernel.frame cimport write_decimal
 from penstock.kernel.hearer cimport Hearer
+from penstock.kernel.monotonic cimport monotonic_ns
 from penstock.kernel.parser cimport (
     OP_CONNECT, OP_ERR, OP_FAULT, OP_HMSG, OP_INFO, OP_NONE, OP_PING, OP_PONG, OP_PUB, OP_SUB, OP_UNSUB, parse_command,
 )
+from penstock.kernel.pieces cimport free_aside
 from penstock.kernel.ring cimport RING_SIZE, Ring, Sending
 from penstock.kernel.subject cimport subject_is_valid
 from penstock.kernel.sublist cimport KIND_ACK, KIND_CLIENT, KIND_SERVICE, KIND_STREAM, Answer
@@ -40,6 +42,8 @@ cdef extern from "sys/socket.h" nogil:
 cdef enum:
     READ_SIZE = 262144                     # messages that stay in the cache until they are appended
     READ_LARGE = 1048576                   # for those who send large ones: few of them are a read of their own otherwise
+    READ_MIN = 8192                        # for those whose messages many hear: …
+    READ_NS = 1500000                      # … as much as takes so long; the others wait meanwhile
     LARGE = 32768                          # what a large one is
     SMALL_READ = 8192                      # messages of a read up to this are copied, and taken with others' at the turn's end
     SEND_SIZE = 131072                     # as much is sent at once: it stays in the cache, and its reader has work
@@ -99,6 +103,7 @@ cdef class Hub:
         self.calls = []
         self.sublists = []
         self.random = <uint64_t>time.time_ns() | 1
+        self.read_ns = READ_NS
 
     def __dealloc__(self):
         free(self.read_buffer)
@@ -193,6 +198,9 @@ cdef class Hub:
             link.is_dirty = False
             if link.fd < 0 or link.is_slow or link.is_closed:
                 others.append(link)
+            elif link.piled is not None and link.piled.size:
+                if not self.send_now(link):
+                    others.append(link)
             elif link.out_size:
                 straight.append(link)
         for begin in range(0, len(straight), RING_SIZE):
@@ -207,7 +215,7 @@ cdef class Hub:
                 link = straight[begin + n]
                 sendings[n].fd = link.fd
                 sendings[n].data = link.out
-                sendings[n].size = <uint32_t>min(link.out_size, <size_t>SEND_MAX)
+                sendings[n].size = <uint32_t>min(link.out_fill, <size_t>SEND_MAX)
             self.ring.send(sendings, <uint32_t>count)
             for n in range(count):
                 link = straight[begin + n]
@@ -215,22 +223,35 @@ cdef class Hub:
                     others.append(link)
         return others
 
-    cdef bint send_now(self, Client client) noexcept:
+    cdef bint send_now(self, Client client) except -1:
         """Give the socket what it takes: whether that was all. The rest goes through the transport, at the turn's end."""
+        cdef size_t wanted
         if client.out_size == 0:
             return True
-        return self.sent(client, c_send(client.fd, client.out, client.out_size, MSG_DONTWAIT | MSG_NOSIGNAL))
+        if client.piled is not None and client.piled.size:
+            if client.out_fill:
+                client.pile(0)
+            while client.piled.size:
+                wanted = client.piled.size
+                if client.piled.send(client.fd) <= 0:
+                    break
+                client.out_size -= wanted - client.piled.size
+            if client.piled.size == 0:
+                return True
+            client.fd = -1
+            return False
+        return self.sent(client, c_send(client.fd, client.out, client.out_fill, MSG_DONTWAIT | MSG_NOSIGNAL))
 
-    cdef bint sent(self, Client client, ssize_t size) noexcept:
-        """So much of what waits was sent, below 0: nothing. Whether that was all."""
-        if size == <ssize_t>client.out_size:
-            client.out_size = 0
+    cdef bint sent(self, Client client, ssize_t size) except -1:
+        """So much of the buffer, which is all that waits, was sent, below 0: nothing. Whether that was all."""
+        if size == <ssize_t>client.out_fill:
+            client.out_fill = client.out_size = 0
             client.release_out()
             return True
+        client.fd = -1                     # until the transport is empty again
         if size > 0:
             client.out_size -= size
-            memmove(client.out, client.out + size, client.out_size)
-        client.fd = -1                     # until the transport is empty again
+            client.pile(size)              # the rest stays where it is
         return False
 
     def send_together(self):
@@ -643,7 +664,7 @@ cdef class Hub:
 
     cdef int written(self, Client client, size_t size) except -1:
         """So many bytes more stand in the client's buffer: it is sent to at the turn's end, or at once if they are many."""
-        client.out_size += size
+        client.wrote(size)
         if client.backlog + client.out_size > <uint64_t>client.max_pending:
             client.is_slow = True
         self.soil(client)
@@ -713,6 +734,7 @@ cdef class Link(Client):
         self.hub = hub
         self.cid = cid
         self.fd = -1
+        self.read_max = READ_LARGE
 
     # What has come.
 
@@ -724,12 +746,16 @@ cdef class Link(Client):
         """
         cdef Hub hub = self.hub
         cdef void* grown
+        cdef size_t room
         self.is_reading_held = False
         if max(self.held_wanted if self.held_size else 0, self.held_size) <= READ_SIZE // 2:
             if self.held_size:
                 memcpy(hub.read_buffer, self.held, self.held_size)
             at[0] = hub.read_buffer + self.held_size
-            return (READ_LARGE if self.held_size and self.held_wanted >= LARGE else READ_SIZE) - self.held_size
+            room = (READ_LARGE if self.held_size and self.held_wanted >= LARGE else READ_SIZE) - self.held_size
+            if room > self.read_max:       # the rest of the command that has begun is read in one go, though
+                room = min(room, max(self.read_max, self.held_wanted - min(self.held_size, self.held_wanted)))
+            return room
         if max(self.held_wanted, self.held_size + 65536) > self.held_capacity:
             grown = realloc(self.held, max(self.held_wanted, self.held_size + 65536))
             if grown == NULL:
@@ -742,6 +768,8 @@ cdef class Link(Client):
 
     cdef int taken(self, size_t size) except -1:
         """So many bytes were read to where `place` said."""
+        cdef int64_t took = monotonic_ns()
+        cdef size_t came = size
         if self.is_closed:
             return 0
         if self.is_reading_held:
@@ -751,6 +779,11 @@ cdef class Link(Client):
             size += self.held_size
             self.held_size = 0
             self._feed(self.hub.read_buffer, size)
+        took = monotonic_ns() - took
+        if took > self.hub.read_ns:
+            self.read_max = max(<size_t>READ_MIN, came * <size_t>self.hub.read_ns // <size_t>took)
+        elif self.read_max < READ_LARGE and took < self.hub.read_ns // 2:
+            self.read_max = min(self.read_max * 2, <size_t>READ_LARGE)
         if self.out_size and self.fd >= 0 and len(self.hub.dirty) == 1 and not self.is_slow and not self.is_closed:
             self.hub.send_now(self)        # nobody else has something to get: who asks one thing at a time has its answer sooner
         return self._breathe()
@@ -826,7 +859,7 @@ cdef class Link(Client):
         if taken < size and not self.is_closed:
             self.hold(data + taken, size - taken)
         elif self.held_capacity > HELD_KEPT:
-            free(self.held)
+            free_aside(self.held, self.held_capacity)
             self.held = NULL
             self.held_capacity = 0
         return 0
@@ -842,7 +875,7 @@ cdef class Link(Client):
         if self.held_size:
             memmove(self.held, self.held + taken, self.held_size)
         elif self.held_capacity > HELD_KEPT:
-            free(self.held)
+            free_aside(self.held, self.held_capacity)
             self.held = NULL
             self.held_capacity = 0
         return 0

@@ -2,6 +2,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from penstock.kernel.hub cimport Hub, Link
+from penstock.kernel.pieces cimport Pieces
 
 cdef class Sockets:
     cdef readonly int fd                   # of their epoll: readable when one of them is
@@ -10,6 +11,8 @@ cdef class Sockets:
     cdef readonly bint is_told             # the descriptor that `hear` was given has something to say
     cdef object call_soon
     cdef bint is_looking
+    cdef public int64_t look_ns            # so long a look takes, about
+    cdef void* next_one                    # the socket that the next look begins with; only an address. NULL: any
     cdef readonly object first             # a deque of (callback, arguments): to be called before anything more is read
 
     cdef int wait(self, void* events, int64_t spin_ns) except -1
@@ -27,10 +30,11 @@ cdef class Socket:
     cdef bint is_over                      # closing: nothing is read any more
     cdef bint is_lost                      # the protocol has been told, or will be
     cdef bint is_full                      # it was told to pause
-    cdef object waiting                    # a bytearray: what the socket has not taken; None: nothing
+    cdef readonly Pieces waiting                 # what the socket has not taken; None: nothing
 
     cdef int look_for(self) except -1
     cdef int ready(self, uint32_t events) except -1
     cdef int read(self) except -1
+    cdef int wait_for_room(self) except -1
     cdef int drain(self) except -1
     cdef int lose(self, object error) except -1

@@ -7,10 +7,11 @@ import logging
 import os
 from collections import deque
 
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport uint8_t
 
+from penstock.kernel.client cimport Client
 from penstock.kernel.monotonic cimport monotonic_ns
 
 cdef extern from "sys/epoll.h" nogil:
@@ -37,6 +38,7 @@ cdef enum:
     EVENTS_MAX = 128                       # of one look: the others come with the next
     LOOK_SIZE = 1048576                    # after so much of one client the others come, …
     LOOK_MSGS = 500                        # … or after so many messages: a turn costs as much as a hundred of them
+    LOOK_NS = 1500000                      # after so long a turn ends first, and the others come with the next look
     TAKEN_MIN = 8                          # so many are appended while others are waited for
     READ_SIZE = 65536                      # for those who are handed what was read
     FULL = 65536                           # so much waiting, and the protocol is told to pause; a quarter, and it goes on
@@ -52,6 +54,7 @@ cdef class Sockets:
         self.members = set()
         self.gone = []
         self.first = deque()
+        self.look_ns = LOOK_NS
 
     def __init__(self, loop):
         self.call_soon = loop.call_soon
@@ -123,7 +126,9 @@ cdef class Sockets:
     cdef int look_once(self, int64_t spin_ns) except -1:
         cdef epoll_event events[EVENTS_MAX]
         cdef Socket socket
-        cdef int n, count, called = 0
+        cdef int n, at, count, begin = 0, called = 0
+        cdef int64_t until
+        cdef bint has_read = False
         self.gone.clear()
         self.is_told = False
         if self.fd < 0:                    # a turn that was asked for before the end
@@ -131,16 +136,27 @@ cdef class Sockets:
         if self.first:
             spin_ns = 0
         count = self.wait(events, spin_ns)
+        until = monotonic_ns() + self.look_ns
         called = self.call_first()
         for n in range(count):
-            if self.first:                 # what is read now may have been sent after it
-                called += self.call_first()
             if events[n].data.ptr == NULL:
                 self.is_told = True
+            elif events[n].data.ptr == self.next_one:
+                begin = n                  # the last look came as far as this one
+        self.next_one = NULL
+        for n in range(count):
+            at = begin + n if begin + n < count else begin + n - count
+            if self.first:                 # what is read now may have been sent after it
+                called += self.call_first()
+            if events[at].data.ptr == NULL:
                 continue
-            socket = <Socket>events[n].data.ptr
+            if has_read and monotonic_ns() > until:
+                self.next_one = events[at].data.ptr
+                break
+            has_read = True
+            socket = <Socket>events[at].data.ptr
             try:
-                socket.ready(events[n].events)
+                socket.ready(events[at].events)
             except Exception:              # noqa: one connection's trouble is not the others'
                 log.exception("%r: what it sent could not be taken", socket.protocol)
                 socket.abort()
@@ -226,12 +242,13 @@ cdef class Socket:
     cdef int read(self) except -1:
         cdef ssize_t size, total
         cdef uint64_t stop
+        cdef int64_t until = monotonic_ns() + self.sockets.look_ns // 2
         cdef bytes data = None
         if self.link is not None:
             stop = self.link.in_msgs + LOOK_MSGS
             total = size = self.link.receive(self.fd)
             while (size > 0 and self.interest & EPOLLIN and self.link is not None and self.link.is_full_read
-                   and total < LOOK_SIZE and self.link.in_msgs < stop):
+                   and total < LOOK_SIZE and self.link.in_msgs < stop and monotonic_ns() < until):
                 size = self.link.receive(self.fd)
                 total += size
         else:
@@ -264,37 +281,54 @@ cdef class Socket:
                     self.lose(OSError(errno, os.strerror(errno)))
                     return
                 sent = 0
-            self.waiting = bytearray(data[sent:])
-            self.look_for()
-        else:
-            self.waiting += data
-        if not self.is_full and PyByteArray_GET_SIZE(self.waiting) > FULL:
+            self.waiting = Pieces()
+        self.waiting.add(<const uint8_t*>PyBytes_AS_STRING(data) + sent, size - sent)
+        self.wait_for_room()
+
+    def take(self, Client client not None):
+        """Send all that waits for a client, as `write` does: how much it was. Its buffers are ours from now on."""
+        cdef Py_ssize_t size = client.out_size
+        cdef bint is_first = self.waiting is None
+        if self.is_lost or size == 0:
+            client.drop_out()
+            return size
+        if is_first:
+            self.waiting = Pieces()
+        client.pass_on(self.waiting)
+        if is_first:
+            self.drain()
+        if self.waiting is not None:
+            self.wait_for_room()
+        return size
+
+    cdef int wait_for_room(self) except -1:
+        """Something waits: have epoll tell when the socket takes it, and the protocol when it is much."""
+        self.look_for()
+        if not self.is_full and self.waiting.size > FULL:
             self.is_full = True
             self.protocol.pause_writing()
+        return 0
 
     cdef int drain(self) except -1:
         """The socket takes something again."""
-        cdef ssize_t sent = c_send(self.fd, PyByteArray_AS_STRING(self.waiting), PyByteArray_GET_SIZE(self.waiting),
-                                   MSG_DONTWAIT | MSG_NOSIGNAL)
+        cdef ssize_t sent = self.waiting.send(self.fd)
         if sent < 0:
             if errno != EAGAIN and errno != EINTR:
                 self.lose(OSError(errno, os.strerror(errno)))
             return 0
-        if sent == PyByteArray_GET_SIZE(self.waiting):
+        if self.waiting.size == 0:
             self.waiting = None
             if self.is_over:
                 self.lose(None)
                 return 0
             self.look_for()
-        else:
-            del self.waiting[:sent]
         if self.is_full and self.get_write_buffer_size() <= FULL // 4:
             self.is_full = False
             self.protocol.resume_writing()
         return 0
 
     def get_write_buffer_size(self):
-        return 0 if self.waiting is None else PyByteArray_GET_SIZE(self.waiting)
+        return 0 if self.waiting is None else self.waiting.size
 
     # In.
 

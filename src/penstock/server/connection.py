@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.kernel.hub import Link
+from penstock.kernel.sockets import Socket
 from penstock.server.address import shown_ip
 from penstock.server.auth import Claim, Credentials, Identity, compile_permissions
 from penstock.server.options import Permissions
@@ -83,6 +84,7 @@ class Connection(Link):
         self._ping_sent_ns = 0
         self._measured_ns = -RTT_NS_MAX  # when it was last asked how long it takes
         self._is_lost = False
+        self._is_doomed = False  # it is cut off soon
         self._is_waiting = False  # for room in a stream
         self._is_resting = False
         self.socket_fd = -1  # of a plain connection: what nothing waits before is sent straight there
@@ -190,12 +192,15 @@ class Connection(Link):
             self.pause_writing()
         else:
             seconds = f"{self.server.options.write_deadline:g}s"
-            self.server.slow_consumer(self, f"WriteDeadline of {seconds} exceeded with {self.pending} total bytes.")
-            self.close("Slow Consumer (Write Deadline)")
+            why = f"WriteDeadline of {seconds} exceeded with {self.pending} total bytes."
+            self._cut_soon(why, "Slow Consumer (Write Deadline)")
 
     def flush(self) -> None:
         """Send what waits, where the socket does not take it all at once."""
         if self._is_lost or self.transport is None:
+            return
+        if self._is_doomed:
+            self.drop_out()
             return
         if self.is_slow and not self.is_closed:
             self._is_too_far_behind()
@@ -207,11 +212,10 @@ class Connection(Link):
                 self.backlog = 0
                 self.drained()
                 return
-        data = self.take_out()
-        if data:
-            is_full = self._deadline is not None
-            self.send(data)
-            self.backlog = left + len(data)
+        is_full = self._deadline is not None
+        size = self.pass_on_out()
+        if size:
+            self.backlog = left + size
             if is_full:
                 self._since_full += self.transport.get_write_buffer_size() - left
             self.check_backlog()
@@ -225,8 +229,29 @@ class Connection(Link):
             self._is_too_far_behind()
 
     def _is_too_far_behind(self) -> None:
-        self.server.slow_consumer(self, f"MaxPending of {self.max_pending} Exceeded")
-        self.close("Slow Consumer (Pending Bytes)")
+        self._cut_soon(f"MaxPending of {self.max_pending} Exceeded", "Slow Consumer (Pending Bytes)")
+
+    def _cut_soon(self, why: str, reason: str) -> None:
+        if not self._is_doomed:
+            self._is_doomed = True
+            self.server.cutting.add(self, why, reason)
+
+    def cut_off(self, why: str, reason: str) -> None:
+        """It does not read: end it now, and send it nothing more."""
+        if not self.is_closed:
+            self.server.slow_consumer(self, why)
+            self.close(reason)
+        self.drop_out()
+
+    def pass_on_out(self) -> int:
+        """Give the transport all that waits: how much it was."""
+        if self.is_straight and isinstance(self.transport, Socket):
+            return self.transport.take(self)
+        size = 0
+        while data := self.take_piece():
+            size += len(data)
+            self.send(data)
+        return size
 
     def send(self, data: bytes) -> None:
         """Bytes of the protocol to the socket."""
@@ -532,9 +557,7 @@ class Connection(Link):
         self.server.connection_closed(self)
 
     def _send_last(self) -> None:
-        data = self.take_out()
-        if data:
-            self.send(data)
+        self.pass_on_out()
         self.transport.close()
 
     def __repr__(self) -> str:

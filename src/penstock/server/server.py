@@ -23,6 +23,7 @@ from penstock.server import log_lines, nkeys
 from penstock.server.advertise import advertised
 from penstock.server.auth import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, Authenticator
 from penstock.server.connection import Connection
+from penstock.server.cutting import Cutting
 from penstock.server.listener import Listener
 from penstock.server.log import Log
 from penstock.server.monitor import Monitor
@@ -184,6 +185,7 @@ class Server:
         except OSError as error:
             log_lines.sends_alone(self.log, error)
         self.turn = Turn(self.loop, self.hub, self._pressure())
+        self.cutting = Cutting(self.loop)
         try:
             self._make_accounts()
             self.take_tls(self.make_tls(self.options))

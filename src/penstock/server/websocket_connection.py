@@ -141,8 +141,6 @@ class WebsocketConnection(Connection):
 
     def _send_last(self) -> None:
         if self.codec is not None:
-            data = self.take_out()
-            if data:
-                self.send(data)
+            self.pass_on_out()
             self.transport.write(self.codec.closing(self.reason))
         self.transport.close()
