@@ -6,13 +6,13 @@ cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memmove
-from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+from posix.time cimport timespec
 
 from penstock.kernel.late_file cimport LATE_BEGUN, LATE_DONE, LATE_WAITING
 from penstock.kernel.monotonic cimport monotonic_ns
 from penstock.kernel.threads cimport (
     pthread_cond_broadcast, pthread_cond_init, pthread_cond_signal, pthread_cond_timedwait, pthread_cond_wait, pthread_create,
-    pthread_join, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
+    pthread_join, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock, timed_cond_init,
 )
 
 
@@ -121,10 +121,8 @@ cdef void _serve(Committer owner) noexcept nogil:
             if owner.is_stopping:
                 break
             owner.idle += 1
-            clock_gettime(CLOCK_REALTIME, &until)
-            due = next_due - now + until.tv_nsec
-            until.tv_sec += due // 1000000000
-            until.tv_nsec = due % 1000000000
+            until.tv_sec = next_due // 1000000000
+            until.tv_nsec = next_due % 1000000000
             pthread_cond_timedwait(owner.wake, owner.lock, &until)
             owner.idle -= 1
             continue
@@ -154,7 +152,7 @@ cdef class Committer:
         if self.lock == NULL or self.wake == NULL or self.rested == NULL or self.threads == NULL:
             raise MemoryError
         pthread_mutex_init(self.lock, NULL)
-        pthread_cond_init(self.wake, NULL)
+        timed_cond_init(self.wake)
         pthread_cond_init(self.rested, NULL)
         self.owners = []
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from libc.errno cimport EBADF, EEXIST, errno
 from libc.stdlib cimport abort, calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove, memset, strdup
-from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from penstock.kernel.threads cimport (
-    pthread_cond_broadcast, pthread_cond_destroy, pthread_cond_init, pthread_cond_timedwait, pthread_cond_wait, pthread_mutex_destroy,
-    pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
+    pthread_cond_broadcast, pthread_cond_destroy, pthread_cond_timedwait, pthread_cond_wait, pthread_mutex_destroy, pthread_mutex_init,
+    pthread_mutex_lock, pthread_mutex_unlock, timed_cond_init,
 )
 
 
@@ -92,7 +92,7 @@ cdef class CrashDisk(Disk):
 
     def __cinit__(self, root):
         pthread_mutex_init(&self.mutex, NULL)
-        pthread_cond_init(&self.turned, NULL)
+        timed_cond_init(&self.turned)
         self.next_file = 1
         self._ops, self._marks, self._names = [], [], {}
         self._ops_lock = threading.Lock()
@@ -210,7 +210,7 @@ cdef class CrashDisk(Disk):
         """Return once so many calls wait."""
         cdef timespec until
         cdef int answer = 0, held
-        clock_gettime(CLOCK_REALTIME, &until)
+        clock_gettime(CLOCK_MONOTONIC, &until)
         until.tv_sec += timeout_s
         with nogil:
             pthread_mutex_lock(&self.mutex)
