@@ -724,6 +724,14 @@ class NotAStore(StoreError):
         super().__init__(f"{self.path} is not a Penstock store: {why}")
 
 
+class AccountNotFound(StoreError):
+    """A store has no such account."""
+
+
+class AmbiguousStream(StoreError):
+    """A stream's bare name, which several accounts of the store have."""
+
+
 class ForkedHandle(StoreError):
     """A handle that came through a fork: two writers on one file would be corruption."""
 

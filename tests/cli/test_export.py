@@ -94,10 +94,14 @@ def test_parquet(run: Run, root: Path, tmp_path: Path) -> None:
         assert pq.read_table(tmp_path / "o.parquet").equals(db.stream("ORDERS").to_arrow())
 
 
-def test_parquet_of_several_streams_is_a_folder(run: Run, root: Path, tmp_path: Path) -> None:
+def test_parquet_of_several_streams_is_one_file_or_those_of_a_folder(run: Run, root: Path, tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
-    assert run("export", root, "-f", "parquet", "-o", tmp_path / "all").code == 0
+    assert run("export", root, "-f", "parquet", "-o", tmp_path / "all.parquet").code == 0
+    assert pq.read_table(tmp_path / "all.parquet").column("stream").value_counts().to_pylist() == [
+        {"values": "BIG", "counts": 60}, {"values": "ORDERS", "counts": 98},
+    ]  # fmt: skip
+    assert run("export", root, "-f", "parquet", "-o", f"{tmp_path / 'all'}/").code == 0
     assert sorted(path.name for path in (tmp_path / "all").iterdir()) == ["BIG.parquet", "ORDERS.parquet"]
     assert pq.read_metadata(tmp_path / "all" / "BIG.parquet").num_rows == 60
 

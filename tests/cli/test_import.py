@@ -110,7 +110,8 @@ def test_new_subjects_far_down_widen_a_new_stream(run: Run, tmp_path: Path) -> N
         (line(4, subject="a..b"), "subject 'a..b'"),
         (line(4, time_ns=5), "time_ns 5 is before"),
         (line(4, time_ns=0), "time_ns 0 is no time"),
-        (line(4, stream="a/b"), "a/b"),
+        (line(4, stream="a/b/c"), "b/c"),
+        (line(4, stream="a./b"), "account name 'a.'"),
         (line(4, stream=".."), ".."),
     ],
 )

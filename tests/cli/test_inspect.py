@@ -71,3 +71,15 @@ def test_a_stream_that_cannot_be_opened_does_not_hide_the_others(run: Run, root:
 def test_an_empty_store(run: Run, tmp_path: Path) -> None:
     penstock.open(tmp_path / "data").close()
     assert "0 streams" in run("inspect", tmp_path / "data").text
+
+
+def test_retention_and_what_the_summaries_take_are_shown(run: Run, root: Path) -> None:
+    with penstock.open(root, durability="os") as db:
+        db.stream("WORK", subjects=["work.>"], retention="workqueue")
+    found = {one["name"]: one for one in run("inspect", root, "--json").json["streams"]}
+    assert (found["WORK"]["retention"], found["BIG"]["retention"]) == ("workqueue", "limits")
+    blocks = root / "$G" / "BIG" / "blocks"
+    on_disk = sum(path.stat().st_size for path in blocks.glob("*.sum"))
+    assert on_disk == found["BIG"]["summary_bytes"] > 0
+    text = run("inspect", root, "-s", "BIG").text
+    assert "retention limits" in text.replace("\n", " ") and "in their summaries" in text

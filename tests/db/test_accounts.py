@@ -10,7 +10,7 @@ import penstock
 from penstock.db.database import Database
 from penstock.db.door import ask
 from penstock.db.lock import holder_of
-from penstock.errors import StoreError, StoreLocked
+from penstock.errors import StoreError, StoreLocked, StreamNotFound
 
 
 def test_two_accounts_write_under_one_lock_and_see_their_own_streams(tmp_path: Path) -> None:
@@ -59,3 +59,13 @@ def test_a_listener_hears_of_streams_that_come_change_and_go(tmp_path: Path) -> 
         db.stream("S", max_msgs=3)  # nothing changes
         db.delete_stream("S")
     assert heard == ["S", "S", "S"]
+
+
+def test_a_stream_that_another_account_has_is_told_of(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as one, Database(tmp_path, account="A", root=one.root) as two:
+        two.stream("S")
+        assert one.accounts() == two.accounts() == ["A"]
+        with pytest.raises(StreamNotFound, match=r"account \$G .* there are: none. Account A has one .* account="):
+            one.get_stream("S")
+        with pytest.raises(StreamNotFound, match=r"stream 'T' not found in /.*; there are: none$"):
+            one.get_stream("T")

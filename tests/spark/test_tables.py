@@ -13,6 +13,7 @@ import penstock
 from penstock.consumer.config import make_config
 from penstock.consumer.rules import admit
 from penstock.spark.tables import COLUMNS, read_table, table_ddl
+from penstock.store.stream_folders import list_streams
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,13 +97,13 @@ def test_consumers_have_their_place_and_their_lag(spark: SparkSession, store: st
 @pytest.mark.parametrize("table", list(COLUMNS))
 def test_a_table_reads_no_block_but_the_last(store: str, table: Any) -> None:
     """With its sealed blocks out of the way a closed stream still answers."""
-    root = Path(store) / "$G" / "A"
-    blocks = sorted((root / "blocks").glob("*.blk"))
-    wanted = list(read_table(table, store, str(root)))
+    folder = next(one for one in list_streams(store) if one.name == "A")
+    blocks = sorted((Path(folder.root) / "blocks").glob("*.blk"))
+    wanted = list(read_table(table, store, folder))
     for block in blocks[1:-1]:
         block.rename(block.with_suffix(".away"))
     try:
-        assert list(read_table(table, store, str(root))) == wanted
+        assert list(read_table(table, store, folder)) == wanted
     finally:
         for block in blocks[1:-1]:
             block.with_suffix(".away").rename(block)
@@ -111,19 +112,20 @@ def test_a_table_reads_no_block_but_the_last(store: str, table: Any) -> None:
 def test_a_table_keeps_its_columns() -> None:
     """They are documented: a change here is a change for users."""
     assert table_ddl("subjects") == (
-        "store STRING, stream STRING, subject STRING, messages BIGINT, first_seq BIGINT, last_seq BIGINT"
+        "store STRING, account STRING, stream STRING, subject STRING, "
+        "messages BIGINT, first_seq BIGINT, last_seq BIGINT"
     )
-    assert list(COLUMNS["blocks"])[:6] == ["store", "stream", "block", "path", "first_seq", "last_seq"]
+    assert list(COLUMNS["blocks"])[:7] == ["store", "account", "stream", "block", "path", "first_seq", "last_seq"]
 
 
 def test_a_running_writer_is_seen(tmp_path: Path) -> None:
     with penstock.open(tmp_path / "data", durability="os") as db:
         stream = db.stream("S", subjects=["s.>"])
         stream.publish_many([("s.1", b"x")] * 5)
-        root = str(tmp_path / "data" / "$G" / "S")
-        [block] = read_table("blocks", "data", root)
+        [folder] = list_streams(str(tmp_path / "data"))
+        [block] = read_table("blocks", "data", folder)
         assert (block["messages"], block["is_sealed"]) == (5, False)
         stream.publish("s.2", b"y")
-        [row] = read_table("streams", "data", root)
+        [row] = read_table("streams", "data", folder)
         assert row["messages"] == 6
-        assert [one["subject"] for one in read_table("subjects", "data", root)] == ["s.1", "s.2"]
+        assert [one["subject"] for one in read_table("subjects", "data", folder)] == ["s.1", "s.2"]

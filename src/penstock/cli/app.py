@@ -50,10 +50,18 @@ Seqs = Annotated[list[str], _argument("SEQ", "Sequences, or ranges such as 20-25
 File = Annotated[str | None, _argument("FILE", "JSONL as export writes it; standard input without.")]
 Source = Annotated[str, _argument("SOURCE", "messages.jsonl, its folder, or a folder of such folders.")]
 
-Streams = Annotated[list[str] | None, _option("--stream", "-s", metavar="S", help="Only this stream; may be repeated.")]
-OneStream = Annotated[str | None, _option("--stream", "-s", metavar="S", help="The stream.")]
+Streams = Annotated[
+    list[str] | None,
+    _option("--stream", "-s", metavar="S", help="Only this stream, or ACCOUNT/STREAM; may be repeated."),
+]
+OneStream = Annotated[str | None, _option("--stream", "-s", metavar="S", help="The stream, or ACCOUNT/STREAM.")]
+Account = Annotated[str | None, _option("--account", "-a", metavar="A", help="Only this account; else all of them.")]
+IntoAccount = Annotated[
+    str | None, _option("--account", "-a", metavar="A", help="Into this account, whatever else is said.")
+]
 IntoStream = Annotated[
-    str | None, _option("--stream", "-s", metavar="S", help="Into this stream, whatever the lines say.")
+    str | None,
+    _option("--stream", "-s", metavar="S", help="Into this stream, or ACCOUNT/STREAM, whatever the lines say."),
 ]
 Subjects = Annotated[
     list[str] | None,
@@ -77,7 +85,8 @@ DryRun = Annotated[bool, _option("--dry-run", "-n", help="Say what would be done
 SkipExisting = Annotated[bool, _option("--skip-existing", help="Leave out sequences that the stream has passed.")]
 Format = Annotated[Form, typer.Option("--format", "-f", help="JSONL and CSV go to standard output without --out.")]
 Out = Annotated[
-    str | None, _option("--out", "-o", metavar="PATH", help="A file; a directory for Parquet of several streams.")
+    str | None,
+    _option("--out", "-o", metavar="PATH", help="A file; for Parquet also FOLDER/, with a file for each stream."),
 ]
 
 
@@ -96,7 +105,12 @@ def serve_command(
 
 @app.command("inspect", epilog="Example: penstock inspect data --stream ORDERS --subject 'orders.eu.>'")
 def inspect_command(
-    root: Dir, stream: Streams = None, subject: CountSubject = None, top: Top = 10, as_json: Json = False
+    root: Dir,
+    stream: Streams = None,
+    account: Account = None,
+    subject: CountSubject = None,
+    top: Top = 10,
+    as_json: Json = False,
 ) -> int:
     """Show streams, blocks, subjects, who writes now, and what was found damaged.
 
@@ -104,15 +118,15 @@ def inspect_command(
     """
     from penstock.cli.inspect import inspect
 
-    return inspect(root, stream or [], subject, top, as_json)
+    return inspect(root, stream or [], account, subject, top, as_json)
 
 
 @app.command("why", epilog="Example: penstock why data ORDERS billing, or penstock why data ORDERS 1042")
 def why_command(
     root: Dir,
-    stream: Annotated[str, _argument("STREAM", "The stream.")],
+    stream: Annotated[str, _argument("STREAM", "The stream, or ACCOUNT/STREAM.")],
     about: Annotated[str, _argument("CONSUMER|SEQ", "A consumer's name, or a message's sequence.")],
-    account: Annotated[str, typer.Option("--account", "-a", metavar="A", help="Whose stream it is.")] = "$G",
+    account: Account = None,
     as_json: Json = False,
 ) -> int:
     """Say why a consumer does not deliver, or what became of a message.
@@ -126,25 +140,27 @@ def why_command(
 
 
 @app.command("verify", epilog="Example: penstock verify data && echo sound")
-def verify_command(root: Dir, stream: Streams = None, as_json: Json = False) -> int:
+def verify_command(root: Dir, stream: Streams = None, account: Account = None, as_json: Json = False) -> int:
     """Check every checksum of every file; name damage by file, offset and sequence.
 
     Exits with 1 on damage. Damage that a repair has recorded is told as known, and does not fail.
     """
     from penstock.cli.verify import verify
 
-    return verify(root, stream or [], as_json)
+    return verify(root, stream or [], account, as_json)
 
 
 @app.command("repair", epilog="Example: penstock repair data --dry-run, then penstock repair data")
-def repair_command(root: Dir, stream: Streams = None, dry_run: DryRun = False, as_json: Json = False) -> int:
+def repair_command(
+    root: Dir, stream: Streams = None, account: Account = None, dry_run: DryRun = False, as_json: Json = False
+) -> int:
     """Keep everything readable, set the rest aside, print what was lost.
 
     Damaged bytes are copied to NNNNNN.blk.OFFSET.damaged; what they cost is recorded in the stream.
     """
     from penstock.cli.repair import repair
 
-    return repair(root, stream or [], dry_run, as_json)
+    return repair(root, stream or [], account, dry_run, as_json)
 
 
 @app.command("export", epilog="Example: penstock export data -s ORDERS -f parquet -o orders.parquet --since -1h")
@@ -153,6 +169,7 @@ def export_command(
     form: Format = Form.jsonl,
     out: Out = None,
     stream: Streams = None,
+    account: Account = None,
     subject: Subjects = None,
     since: Since = None,
     until: Until = None,
@@ -164,7 +181,7 @@ def export_command(
     """
     from penstock.cli.export import export
 
-    return export(root, stream or [], form.value, out, subject or [], since, until, start_seq)
+    return export(root, stream or [], form.value, out, subject or [], since, until, start_seq, account)
 
 
 @app.command("import", epilog="Example: penstock export old | penstock import new")
@@ -172,6 +189,7 @@ def import_command(
     root: Dir,
     file: File = None,
     stream: IntoStream = None,
+    account: IntoAccount = None,
     subjects: NewSubjects = None,
     skip_existing: SkipExisting = False,
     as_json: Json = False,
@@ -182,23 +200,30 @@ def import_command(
     """
     from penstock.cli.intake import import_lines
 
-    return import_lines(root, file, stream, subjects or [], skip_existing, as_json)
+    return import_lines(root, file, stream, account, subjects or [], skip_existing, as_json)
 
 
 @app.command("erase", epilog="Example: penstock erase data --stream ORDERS 17 20-25")
-def erase_command(root: Dir, seqs: Seqs, stream: OneStream = None, as_json: Json = False) -> int:
+def erase_command(
+    root: Dir, seqs: Seqs, stream: OneStream = None, account: Account = None, as_json: Json = False
+) -> int:
     """Delete messages and overwrite their headers and payload on disk.
 
     Afterwards no file of the store holds them. Copies made elsewhere (exports, backups) are yours to find.
     """
     from penstock.cli.erase import erase
 
-    return erase(root, stream, seqs, as_json)
+    return erase(root, stream, account, seqs, as_json)
 
 
 @app.command("migrate", epilog="Example: penstock migrate data old/ORDERS/messages.jsonl --stream ORDERS")
 def migrate_command(
-    root: Dir, source: Source, stream: OneStream = None, subjects: NewSubjects = None, as_json: Json = False
+    root: Dir,
+    source: Source,
+    stream: OneStream = None,
+    account: IntoAccount = None,
+    subjects: NewSubjects = None,
+    as_json: Json = False,
 ) -> int:
     """Turn old messages.jsonl files into streams, with their sequences and times.
 
@@ -206,7 +231,7 @@ def migrate_command(
     """
     from penstock.cli.migrate import migrate
 
-    return migrate(root, source, stream, subjects or [], as_json)
+    return migrate(root, source, stream, account, subjects or [], as_json)
 
 
 app.add_typer(pipeline_app, name="pipeline")

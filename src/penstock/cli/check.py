@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from penstock.cli.evidence import read_evidence
 from penstock.db.lock import holder_of
-from penstock.errors import CorruptBlock, NewerFormat, NotAStore, StreamNotFound
+from penstock.errors import CorruptBlock, NewerFormat, NotAStore
 from penstock.kernel.block_scan import BlockScan, scan_block
 from penstock.kernel.constants import HEAD_SLOT_SIZE, HEAD_SLOT_STRIDE, HEADER_SIZE, HEADER_STRIDE, KINDS, RECORDS_START
 from penstock.kernel.disk import Disk
@@ -33,9 +33,9 @@ from penstock.store.neighbours import Neighbours
 from penstock.store.recovery import subtract
 from penstock.store.report import DAMAGE, Report, format_ranges
 from penstock.store.snapshot import Snapshot
+from penstock.store.stream_folders import StreamFolder, list_streams, pick_streams, shown_names
 from penstock.store.summary import Summary, decode_summary
 
-ACCOUNT = "$G"
 TRIES = 3
 PAUSE_S = 0.05
 SEQ_STOP = 2**63 - 1
@@ -62,7 +62,7 @@ class Problem:
 class StreamCheck:
     """What was read of one stream, and what was wrong with it."""
 
-    name: str
+    folder: StreamFolder
     paths: StreamPaths
     blocks: int = 0
     messages: int = 0  # message records whose checksum holds
@@ -71,6 +71,10 @@ class StreamCheck:
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     lost: list[Range] = field(default_factory=list)  # recorded as lost, half open
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
 
     @property
     def damage(self) -> list[Problem]:
@@ -101,26 +105,19 @@ class StoreCheck:
     def is_ok(self) -> bool:
         return not self.damage
 
+    def shown(self) -> list[tuple[str, StreamCheck]]:
+        """The streams, each with what people are shown as its name."""
+        names = shown_names(stream.folder for stream in self.streams)
+        return [(names[stream.folder], stream) for stream in self.streams]
+
 
 def nothing(count: int) -> None:
     """Progress that nobody looks at."""
 
 
-def stream_folders(root: str) -> list[str]:
-    """The names of the folders that are, or once were, streams."""
-    account = os.path.join(root, ACCOUNT)
-    names = sorted(os.listdir(account)) if os.path.isdir(account) else []
-    marks = ("config.json", "config.copy.json", "blocks")
-    return [name for name in names if any(os.path.exists(os.path.join(account, name, mark)) for mark in marks)]
-
-
-def chosen_folders(root: str, wanted: Iterable[str] | None) -> list[str]:
-    """Those that were asked for: all without a wish. StreamNotFound names what there is."""
-    there = stream_folders(root)
-    for name in wanted or ():
-        if name not in there:
-            raise StreamNotFound(f"stream {name!r} not found in {root}; there are: {', '.join(there) or 'none'}")
-    return [name for name in there if not wanted or name in set(wanted)]
+def chosen_folders(root: str, wanted: Iterable[str] | None = None, account: str | None = None) -> list[StreamFolder]:
+    """The folders that are, or once were, streams: those that were asked for, all of all accounts without a wish."""
+    return pick_streams(root, list_streams(root, account, with_broken=True), wanted, account)
 
 
 def check_root(root: str) -> list[Problem]:
@@ -135,13 +132,12 @@ def check_root(root: str) -> list[Problem]:
     return [Problem("missing file" if damage == MISSING else "damaged file", marker, damage)]
 
 
-def bytes_of(root: str, streams: Iterable[str]) -> int:
+def bytes_of(streams: Iterable[StreamFolder]) -> int:
     """How much a check will read, for its progress bar."""
     total = 0
-    for name in streams:
-        folder = os.path.join(root, ACCOUNT, name, "blocks")
+    for one in streams:
         try:
-            with os.scandir(folder) as entries:
+            with os.scandir(StreamPaths(one.root).blocks) as entries:
                 total += sum(entry.stat().st_size for entry in entries if entry.name.endswith(".blk"))
         except OSError:
             continue
@@ -151,19 +147,19 @@ def bytes_of(root: str, streams: Iterable[str]) -> int:
 def check_store(
     root: str,
     streams: Iterable[str] | None = None,
+    account: str | None = None,
     *,
     disk: Disk | None = None,
     advance: Callable[[int], None] = nothing,
 ) -> StoreCheck:
-    """Check a store, or some of its streams; `advance` hears of the bytes read."""
+    """Check a store, or some of its streams, or those of one account; `advance` hears of the bytes read."""
     root = os.path.abspath(root)
     began = time.monotonic()
     found = StoreCheck(root, None, check_root(root))
-    names = chosen_folders(root, streams)
+    folders = chosen_folders(root, streams, account)
     found.holder = holder_of(root)
-    for name in names:
-        paths = StreamPaths(os.path.join(root, ACCOUNT, name))
-        found.streams.append(StreamChecker(disk or Disk(), paths, name, found.holder is not None, advance).run())
+    for one in folders:
+        found.streams.append(StreamChecker(disk or Disk(), one, found.holder is not None, advance).run())
     found.seconds = time.monotonic() - began
     return found
 
@@ -172,10 +168,11 @@ class StreamChecker:
     """One check of one stream."""
 
     def __init__(
-        self, disk: Disk, paths: StreamPaths, name: str, has_writer: bool, advance: Callable[[int], None] = nothing
+        self, disk: Disk, folder: StreamFolder, has_writer: bool, advance: Callable[[int], None] = nothing
     ) -> None:
-        self.disk, self.paths, self.advance, self.has_writer = disk, paths, advance, has_writer
-        self.found = StreamCheck(name, paths)
+        self.disk, self.advance, self.has_writer = disk, advance, has_writer
+        self.paths = StreamPaths(folder.root)
+        self.found = StreamCheck(folder, self.paths)
         self.snapshot: Snapshot | None = None
         self.newly_lost = SeqSet()
         self.recorded = SeqSet()  # lost, and written down

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.cli.open_store import OpenStore
 from penstock.cli.output import OK, REFUSED, complain, console, count, print_json
-from penstock.cli.usage import UsageError, one_stream, open_writing
+from penstock.cli.usage import UsageError
+from penstock.store.stream_folders import shown_names
 
 ERASE_MAX = 1_000_000
 
 
-def erase(root: str, name: str | None, texts: Sequence[str], as_json: bool) -> int:
+def erase(root: str, name: str | None, account: str | None, texts: Sequence[str], as_json: bool) -> int:
     """Erase the sequences; 1 when some of them hold no message."""
     seqs = parse_seqs(texts)
-    with open_writing(root) as db:
-        stream = one_stream(db, name)
+    with OpenStore(root, account, read_only=False) as store:
+        folder = store.one(name)
+        stream = store.stream(folder)
         erased = [seq for seq in seqs if stream.erase(seq)]
+        shown = shown_names(store.folders)[folder]
     missing = [seq for seq in seqs if seq not in set(erased)]
     if as_json:
-        print_json({"store": db.path, "stream": stream.name, "erased": erased, "missing": missing})
+        print_json(
+            {"store": store.path, "account": folder.account, "stream": folder.name, "erased": erased,
+             "missing": missing}
+        )  # fmt: skip
     else:
-        console().print(f"{count(len(erased), 'message')} of {stream.name} erased", soft_wrap=True)
+        console().print(f"{count(len(erased), 'message')} of {shown} erased", soft_wrap=True, markup=False)
     if missing:
-        shown = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
-        complain(f"{stream.name} in {db.path} holds no message {shown}: deleted before, or never there")
+        listed = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
+        complain(f"{shown} in {store.path} holds no message {listed}: deleted before, or never there")
     return REFUSED if missing else OK
 
 

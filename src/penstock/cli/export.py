@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from penstock.cli.jsonl import CSV_HEADER, SCAN_COLUMNS, encode_rows
+from penstock.cli.open_store import OpenStore
 from penstock.cli.output import DAMAGED, OK, Advance, complain, count, progress, size
-from penstock.cli.usage import UsageError, check_filters, open_reading, parse_moment, streams_of
+from penstock.cli.usage import UsageError, check_filters, parse_moment
 from penstock.store.report import format_ranges
 from penstock.store.snapshot import Snapshot
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.scan import Damage
 
 Format = Literal["jsonl", "csv", "parquet"]
+Named = tuple[str, "Stream"]  # what a stream is called in what is exported
 BATCH_ROWS = 16384  # of text: a batch is held as one piece
 GROUP_ROWS = 131072  # of a Parquet row group
 TRIES_MAX = 20
@@ -73,6 +75,7 @@ def export(
     since: str | None,
     until: str | None,
     start_seq: int | None,
+    account: str | None = None,
 ) -> int:
     """Write the messages that match; 1 when damage kept some of them back."""
     wanted = {
@@ -83,11 +86,15 @@ def export(
     }
     out = None if out == "-" else out
     if form == "parquet" and out is None:
-        raise UsageError("parquet is not text: say where with --out FILE.parquet (or a directory for several streams)")
+        raise UsageError(
+            "parquet is not text: say where with --out FILE.parquet (or FOLDER/ for a file for each stream)"
+        )
     began = time.monotonic()
-    with open_reading(root) as db:
-        streams = streams_of(db, names)
-        total = sum(stream.state().messages for stream in streams)
+    with OpenStore(root, account) as store:
+        streams = [(one.label, store.stream(one)) for one in store.pick(names)]
+        if not streams:
+            complain(f"{store.path} has no streams: nothing to export")
+        total = sum(stream.state().messages for _, stream in streams)
         with progress("exporting", total, "messages") as advance:
             if form == "parquet":
                 assert out is not None
@@ -103,42 +110,53 @@ def export(
 
 
 def _export_text(
-    streams: list[Stream], out: str | None, is_csv: bool, wanted: dict[str, Any], advance: Advance
+    streams: list[Named], out: str | None, is_csv: bool, wanted: dict[str, Any], advance: Advance
 ) -> list[Rows]:
     done = []
     with _sink(out) as file:
         if is_csv:
             file.write(CSV_HEADER)
-        for stream in streams:
+        for label, stream in streams:
             options = {"columns": SCAN_COLUMNS, "headers": "raw", "batch_rows": BATCH_ROWS}
             rows = Rows(stream, options=options, **wanted)
             done.append(rows)
-            for text, number in encode_rows(iter(rows), stream.name, is_csv):
+            for text, number in encode_rows(iter(rows), label, is_csv):
                 file.write(text)
                 advance(number)
         file.flush()
     return done
 
 
-def _export_parquet(streams: list[Stream], out: str, wanted: dict[str, Any], advance: Advance) -> list[Rows]:
-    """One stream: a file. Several, or a directory that is there: a file each."""
-    if len(streams) == 1 and not os.path.isdir(out) and not out.endswith(os.sep):
-        return [_write_parquet(streams[0], out, wanted, advance)]
+def _export_parquet(streams: list[Named], out: str, wanted: dict[str, Any], advance: Advance) -> list[Rows]:
+    """All in one file, told apart by the column `stream`; in a folder, one that is there or `out/`, a file each."""
+    if not os.path.isdir(out) and not out.endswith(os.sep):
+        return _write_parquet(streams, out, wanted, advance)
+    done = []
     os.makedirs(out, exist_ok=True)
-    return [_write_parquet(stream, os.path.join(out, f"{stream.name}.parquet"), wanted, advance) for stream in streams]
+    for label, stream in streams:
+        path = os.path.join(out, f"{label}.parquet")
+        os.makedirs(os.path.dirname(path), exist_ok=True)  # of the account
+        done += _write_parquet([(label, stream)], path, wanted, advance)
+    return done
 
 
-def _write_parquet(stream: Stream, path: str, wanted: dict[str, Any], advance: Advance) -> Rows:
+def _write_parquet(streams: list[Named], path: str, wanted: dict[str, Any], advance: Advance) -> list[Rows]:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     from penstock.scan.schema import schema
 
-    rows = Rows(stream, options={"batch_rows": GROUP_ROWS}, **wanted)
+    done = []
     with _sink(path) as file, pq.ParquetWriter(file, schema(), compression="zstd") as writer:
-        for batch in rows:
-            writer.write_batch(batch, row_group_size=GROUP_ROWS)
-            advance(batch.num_rows)
-    return rows
+        for label, stream in streams:
+            rows = Rows(stream, options={"batch_rows": GROUP_ROWS}, **wanted)
+            done.append(rows)
+            for batch in rows:
+                if label != stream.name:
+                    batch = batch.set_column(0, "stream", pa.repeat(pa.scalar(label), batch.num_rows))
+                writer.write_batch(batch, row_group_size=GROUP_ROWS)
+                advance(batch.num_rows)
+    return done
 
 
 @contextmanager
@@ -165,7 +183,8 @@ def _sink(path: str | None) -> Iterator[IO[bytes]]:
 def _size_of(path: str) -> int:
     if not os.path.isdir(path):
         return os.path.getsize(path)
-    return sum(entry.stat().st_size for entry in os.scandir(path) if entry.name.endswith(".parquet"))
+    files = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    return sum(os.path.getsize(file) for file in files if file.endswith(".parquet"))
 
 
 def _tell_damage(done: list[Rows]) -> int:

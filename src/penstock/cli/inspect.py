@@ -8,6 +8,7 @@ from dataclasses import asdict
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
+from penstock.cli.open_store import OpenStore
 from penstock.cli.output import (
     DAMAGED,
     OK,
@@ -21,44 +22,43 @@ from penstock.cli.output import (
     size,
     table,
 )
-from penstock.cli.usage import check_filters, open_reading
+from penstock.cli.usage import check_filters
 from penstock.consumer.overview import ConsumerOverview, read_consumers
 from penstock.db.lock import holder_of
 from penstock.errors import PenstockError
 from penstock.store.report import Report, format_ranges
 from penstock.store.snapshot import Snapshot
+from penstock.store.stream_folders import StreamFolder, shown_names
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from penstock.db.database import Database
     from penstock.db.stream import Stream
 
 BLOCKS_MAX = 24  # rows of the table for people; --json has all
 
 
-def inspect(root: str, names: Sequence[str], subject: str | None, top: int, as_json: bool) -> int:
+def inspect(root: str, names: Sequence[str], account: str | None, subject: str | None, top: int, as_json: bool) -> int:
     """Show a store; 1 when a stream of it could not be opened."""
     check_filters([subject or ">"], "--subject")
-    with open_reading(root) as db:
-        for name in names:
-            if name not in db.streams():
-                db.get_stream(name)  # says what there is
-        facts: dict[str, Any] = {"store": db.path, "writer": holder_of(db.path), "streams": []}
-        for name in dict.fromkeys(names) or db.streams():
-            facts["streams"].append(_stream_facts(db, name, subject or ">", top))
+    with OpenStore(root, account) as store:
+        folders = store.pick(names)
+        facts: dict[str, Any] = {"store": store.path, "writer": holder_of(store.path), "streams": []}
+        for one in folders:
+            facts["streams"].append(_stream_facts(store, one, subject or ">", top))
+        shown = [shown_names(store.folders)[one] for one in folders]
     if as_json:
         print_json(facts)
     else:
-        _print(facts, is_whole=not names)
+        _print(facts, shown, is_whole=not names)
     return DAMAGED if any("error" in stream for stream in facts["streams"]) else OK
 
 
-def _stream_facts(db: Database, name: str, subject: str, top: int) -> dict[str, Any]:
+def _stream_facts(store: OpenStore, folder: StreamFolder, subject: str, top: int) -> dict[str, Any]:
     try:
-        return _facts_of(db.get_stream(name), subject, top)
+        return {"account": folder.account} | _facts_of(store.stream(folder), subject, top)
     except (PenstockError, OSError) as error:
-        return {"name": name, "error": str(error)}
+        return {"account": folder.account, "name": folder.name, "error": str(error)}
 
 
 def _facts_of(stream: Stream, subject: str, top: int) -> dict[str, Any]:
@@ -76,14 +76,17 @@ def _facts_of(stream: Stream, subject: str, top: int) -> dict[str, Any]:
     most = nlargest(top, totals.items(), key=lambda item: item[1])
     limits = ("max_msgs", "max_bytes", "max_age", "max_msgs_per_subject", "max_msg_size")
     head = store.head
+    blocks = [_block_facts(store, block) for block in store.query.blocks()]
     return {
         "name": stream.name,
         "subjects": list(config.subjects),
+        "retention": config.retention,
         "limits": {name: getattr(config, name) for name in limits if getattr(config, name) > 0},
         "created_ns": stream.identity.created_ns,
         "messages": state.messages,
         "bytes": state.bytes,
         "disk_bytes": state.disk_bytes,
+        "summary_bytes": sum(block["summary_size"] for block in blocks),
         "first_seq": state.first_seq,
         "last_seq": state.last_seq,
         "first_time_ns": state.first_time_ns,
@@ -92,7 +95,7 @@ def _facts_of(stream: Stream, subject: str, top: int) -> dict[str, Any]:
         "lost": lost,
         "epoch": store.epoch,
         "is_stopped": head.is_stopped if head is not None else None,
-        "blocks": [_block_facts(store, block) for block in store.query.blocks()],
+        "blocks": blocks,
         "consumers": [_consumer_facts(one) for one in consumers],
         "subject_filter": subject,
         "subject_count": len(totals),
@@ -114,7 +117,10 @@ def _facts_of(stream: Stream, subject: str, top: int) -> dict[str, Any]:
 
 def _block_facts(store: Snapshot, block: dict[str, int]) -> dict[str, Any]:
     path = store.block_path(block["id"])
-    summary = path.removesuffix(".blk") + ".sum"
+    try:
+        summary_size = os.path.getsize(path.removesuffix(".blk") + ".sum")
+    except FileNotFoundError:
+        summary_size = 0
     return {
         "file": path,
         "rows": block["rows"],
@@ -124,7 +130,8 @@ def _block_facts(store: Snapshot, block: dict[str, int]) -> dict[str, Any]:
         "last_seq": block["last_seq"],
         "first_time_ns": block["time_min"] if block["rows"] else 0,
         "last_time_ns": block["time_max"] if block["rows"] else 0,
-        "has_summary": os.path.exists(summary),
+        "has_summary": summary_size > 0,
+        "summary_size": summary_size,
     }
 
 
@@ -132,7 +139,7 @@ def _consumer_facts(one: ConsumerOverview) -> dict[str, Any]:
     return asdict(one) | {"filters": list(one.filters), "given_up": list(one.given_up)}
 
 
-def _print(facts: dict[str, Any], is_whole: bool) -> None:
+def _print(facts: dict[str, Any], shown: list[str], is_whole: bool) -> None:
     out = console()
     writer = facts["writer"]
     out.print(f"[bold]{escape(facts['store'])}[/]  {count(len(facts['streams']), 'stream')}", soft_wrap=True)
@@ -148,22 +155,23 @@ def _print(facts: dict[str, Any], is_whole: bool) -> None:
         overview = table(
             "stream", "messages", "bytes", "first", "last", "newest", right=("messages", "bytes", "first", "last")
         )
-        for stream in facts["streams"]:
+        for name, stream in zip(shown, facts["streams"], strict=True):
             if "error" in stream:
-                overview.add_row(escape(stream["name"]), "[red]cannot be opened[/]")
+                overview.add_row(escape(name), "[red]cannot be opened[/]")
                 continue
+            taken = stream["disk_bytes"] + stream["summary_bytes"]
             overview.add_row(
-                escape(stream["name"]), f"{stream['messages']:,}", size(stream["disk_bytes"]), str(stream["first_seq"]),
+                escape(name), f"{stream['messages']:,}", size(taken), str(stream["first_seq"]),
                 str(stream["last_seq"]), moment(stream["last_time_ns"]),
             )  # fmt: skip
         out.print(overview)
-    for stream in facts["streams"]:
-        _print_stream(out, stream, facts["store"])
+    for name, stream in zip(shown, facts["streams"], strict=True):
+        _print_stream(out, name, stream, facts["store"])
 
 
-def _print_stream(out: Console, stream: dict[str, Any], root: str) -> None:
+def _print_stream(out: Console, name: str, stream: dict[str, Any], root: str) -> None:
     out.print()
-    out.print(f"[bold cyan]{escape(stream['name'])}[/]", soft_wrap=True)
+    out.print(f"[bold cyan]{escape(name)}[/]", soft_wrap=True)
     if "error" in stream:
         out.print(f"  [red]cannot be opened:[/] {escape(stream['error'])}", soft_wrap=True)
         return
@@ -171,12 +179,15 @@ def _print_stream(out: Console, stream: dict[str, Any], root: str) -> None:
     held = f"{stream['messages']:,} ({size(stream['bytes'])})"
     lines = [
         ("subjects", ", ".join(map(escape, stream["subjects"]))),
+        ("retention", stream["retention"]),
         ("limits", limits or "none"),
         ("messages", f"{held}, sequences {stream['first_seq']} to {stream['last_seq']}"),
         ("times", f"{moment(stream['first_time_ns'])} to {moment(stream['last_time_ns'])} UTC"),
         (
             "on disk",
-            f"{size(stream['disk_bytes'])} in {count(len(stream['blocks']), 'block')}, epoch {stream['epoch']}",
+            f"{size(stream['disk_bytes'] + stream['summary_bytes'])}: {size(stream['disk_bytes'])} in "
+            f"{count(len(stream['blocks']), 'block')}, {size(stream['summary_bytes'])} in their summaries; "
+            f"epoch {stream['epoch']}",
         ),
     ]
     if stream["deleted"]:

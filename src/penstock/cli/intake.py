@@ -13,9 +13,11 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from penstock.cli.jsonl import Line, parse_line
+from penstock.cli.open_store import OpenStore
 from penstock.cli.output import OK, Advance, console, count, print_json, progress
 from penstock.cli.subjects import derived_filter
-from penstock.cli.usage import UsageError, open_writing
+from penstock.cli.usage import UsageError
+from penstock.db.database import check_name
 from penstock.errors import PenstockError
 from penstock.headers import find
 from penstock.kernel.batch import Batch
@@ -23,10 +25,10 @@ from penstock.kernel.subject import Filters, explain_subject, is_valid_name
 from penstock.kernel.xxh64 import hash_id
 from penstock.store.base import NEVER
 from penstock.store.file_store import FileStore
+from penstock.store.stream_folders import GLOBAL, place_of
 from penstock.ttl import TTL_NEVER, parse_ttl
 
 if TYPE_CHECKING:
-    from penstock.db.database import Database
     from penstock.db.stream import Stream
 
 BATCH_LINES = 4096
@@ -58,22 +60,32 @@ class Intake:
 
 
 def import_lines(
-    root: str, file: str | None, name: str | None, subjects: Sequence[str], skip_existing: bool, as_json: bool
+    root: str,
+    file: str | None,
+    name: str | None,
+    account: str | None,
+    subjects: Sequence[str],
+    skip_existing: bool,
+    as_json: bool,
 ) -> int:
     """Import a file, or standard input."""
     source = "standard input" if file in (None, "-") else os.fspath(file or "")
     stream = sys.stdin.buffer if file in (None, "-") else open(source, "rb")  # noqa: SIM115
     with stream:
         total = os.path.getsize(source) if file not in (None, "-") else 0
-        with open_writing(root, durability="os", create=True) as db, progress("importing", total) as advance:
-            run = Importer(db, source, name, subjects, skip_existing)
+        with (
+            OpenStore(root, account, read_only=False, durability="os", create=True) as store,
+            progress("importing", total) as advance,
+        ):
+            store.database(account or GLOBAL)  # made where there is none, also by no lines at all
+            run = Importer(Targets(store, name), source, subjects, skip_existing)
             try:
                 run.take(stream, advance)
             except PenstockError as error:
                 raise UsageError(f"{error}{run.so_far()}") from None
     if as_json:
         facts = {"messages": run.done.messages, "already_there": run.done.skipped, "gaps": run.done.gaps}
-        print_json({"store": db.path, "created": run.done.created, **facts})
+        print_json({"store": store.path, "created": run.done.created, **facts})
     else:
         _print(run.done)
     return OK
@@ -93,20 +105,69 @@ def _print(done: Intake) -> None:
         out.print("no lines: nothing imported")
 
 
+class Targets:
+    """Which stream a line goes into. What a line calls it is what an export does (store/stream_folders.py), but for
+    the account that was asked for; a stream given as an option is looked for in all accounts, and is that of all lines.
+    """
+
+    def __init__(self, store: OpenStore, wanted: str | None) -> None:
+        self.store, self.wanted = store, wanted
+        self._labels: dict[str, str] = {}  # by the name in a line
+        self._places: dict[str, tuple[str, str]] = {}  # account and stream, by label
+
+    def label(self, name: str) -> str:
+        """What a line's stream is called here: lines that call one by several names go into one."""
+        found = self._labels.get(name)
+        if found is None:
+            account, stream = place = self._find(name)
+            check_name(account, "account")
+            check_name(stream, "stream")
+            is_bare = account == GLOBAL or self.store.account is not None
+            found = self._labels[name] = stream if is_bare else f"{account}/{stream}"
+            self._places[found] = place
+        return found
+
+    def _find(self, name: str) -> tuple[str, str]:
+        account = self.store.account
+        if self.wanted is not None:
+            return place_of(self.store.path, self.wanted, account)
+        if account is not None:
+            return account, name.rpartition("/")[2]
+        there = [one for one in self.store.folders if one.name == name]
+        if there and all(one.account != GLOBAL for one in there):
+            # To make another one beside it in silence, or to guess, would mix up what accounts keep apart.
+            candidates = " or ".join(one.full_name for one in there)
+            raise UsageError(
+                f"stream {name} is of account {GLOBAL} here, and the store has {candidates}: choose with --account"
+            )
+        first, slash, rest = name.partition("/")
+        return (first, rest) if slash else (GLOBAL, name)
+
+    def __contains__(self, label: str) -> bool:
+        account, stream = self._places[label]
+        return stream in self.store.database(account)
+
+    def get_stream(self, label: str) -> Stream:
+        account, stream = self._places[label]
+        return self.store.database(account).get_stream(stream)
+
+    def make(self, label: str, subjects: list[str]) -> Stream:
+        account, stream = self._places[label]
+        return self.store.database(account).stream(stream, subjects=subjects)
+
+
 class Importer:
     """One run. Always true: what was committed came from whole batches of good lines."""
 
-    def __init__(
-        self, db: Database, source: str, name: str | None, subjects: Sequence[str], skip_existing: bool
-    ) -> None:
-        self.db, self.source, self.name, self.skip_existing = db, source, name, skip_existing
+    def __init__(self, db: Targets, source: str, subjects: Sequence[str], skip_existing: bool) -> None:
+        self.db, self.source, self.skip_existing = db, source, skip_existing
         self.subjects = list(subjects)
         self.done = Intake()
         self.line = 0  # of the last batch that is stored
 
     def take(self, file: Iterable[bytes], advance: Advance) -> None:
         for batch, size in self.batches(file):
-            parts = _by_stream(batch, self.name)
+            parts = self.by_stream(batch)
             for name, lines in parts:
                 self.check(name, lines)
             for name, lines in parts:
@@ -136,6 +197,15 @@ class Importer:
                 yield batch, size
             elif not size:
                 return
+
+    def by_stream(self, batch: list[tuple[int, Line]]) -> list[tuple[str, list[tuple[int, Line]]]]:
+        found: dict[str, list[tuple[int, Line]]] = {}
+        for number, line in batch:
+            try:
+                found.setdefault(self.db.label(line.stream), []).append((number, line))
+            except PenstockError as error:
+                raise BadLine(self.source, number, str(error)) from None
+        return list(found.items())
 
     def so_far(self) -> str:
         stored = ", ".join(
@@ -186,7 +256,7 @@ class Importer:
         if name in self.done.created:
             wanted |= set(self.db.get_stream(name).config.subjects)
         try:
-            stream = self.db.stream(name, subjects=sorted(wanted))
+            stream = self.db.make(name, sorted(wanted))
         except PenstockError as error:
             raise BadLine(
                 self.source,
@@ -209,10 +279,10 @@ class Importer:
             elif gap:
                 store.skip(gap)
                 self.done.gaps[name] = self.done.gaps.get(name, 0) + gap
-            self.append(stream, store, run)
+            self.append(name, stream, store, run)
         store.commit()
 
-    def append(self, stream: Stream, store: FileStore, run: list[tuple[int, Line]]) -> None:
+    def append(self, name: str, stream: Stream, store: FileStore, run: list[tuple[int, Line]]) -> None:
         """Lines whose sequences follow one another; what their headers ask for, but for duplicates, counts here too."""
         batch = Batch.raw([(one.seq, one.time_ns, one.subject, one.headers_b64, one.payload_b64) for _, one in run])
         marks: list[tuple[int, int, bytes | None, int]] = []
@@ -226,7 +296,7 @@ class Importer:
                 store.note_mark(seq, time, hashed, expiry)
                 if hashed is not None:
                     stream._rules.dedupe.add(hashed, seq, time)
-        self.done.messages[stream.name] += taken
+        self.done.messages[name] += taken
         if taken < batch.count:
             at, status = batch.refused(0, batch.count)[0]
             store.commit()
@@ -243,13 +313,6 @@ class Importer:
         batch.mark(at, bool(ttl), bool(msg_id), False)
         expiry = NEVER if ttl == TTL_NEVER else line.time_ns + ttl if ttl else 0
         marks.append((line.seq, line.time_ns, hash_id(msg_id) if msg_id else None, expiry))
-
-
-def _by_stream(batch: list[tuple[int, Line]], name: str | None) -> list[tuple[str, list[tuple[int, Line]]]]:
-    found: dict[str, list[tuple[int, Line]]] = {}
-    for number, line in batch:
-        found.setdefault(name or line.stream, []).append((number, line))
-    return list(found.items())
 
 
 def _runs(lines: list[tuple[int, Line]]) -> Iterator[list[tuple[int, Line]]]:

@@ -21,6 +21,7 @@ from penstock.cli.check import (
     nothing,
 )
 from penstock.cli.evidence import Evidence, read_evidence
+from penstock.cli.open_store import OpenStore
 from penstock.cli.subjects import derived_filters
 from penstock.db.database import Database
 from penstock.db.stream import Stream
@@ -64,16 +65,21 @@ class Repair:
     after: StoreCheck | None = None
 
 
-def plan_repair(root: str, streams: Iterable[str] | None, advance: Callable[[int], None] = nothing) -> Repair:
+def plan_repair(
+    root: str,
+    streams: Iterable[str] | None,
+    account: str | None = None,
+    advance: Callable[[int], None] = nothing,
+) -> Repair:
     """What a repair would do. Nothing is written, no lock is taken."""
-    found = Repair(check_store(root, streams, advance=advance))
+    found = Repair(check_store(root, streams, account, advance=advance))
     for problem in found.before.problems:
         found.steps.append(Step("", problem.path, "write it anew"))
-    for stream in found.before.streams:
-        found.steps += [Step(stream.name, problem.path, _plan(problem)) for problem in stream.damage]
+    for name, stream in found.before.shown():
+        found.steps += [Step(name, problem.path, _plan(problem)) for problem in stream.damage]
         lost = sorted({span for problem in stream.damage for span in problem.seqs})
         if lost:
-            found.lost[stream.name] = lost
+            found.lost[name] = lost
     return found
 
 
@@ -92,30 +98,41 @@ def _plan(problem: Problem) -> str:
     return "write it anew" if problem.kind == "missing file" else "set it aside as .damaged, write it anew"
 
 
-def repair_store(root: str, streams: Iterable[str] | None, advance: Callable[[int], None] = nothing) -> Repair:
+def repair_store(
+    root: str,
+    streams: Iterable[str] | None,
+    account: str | None = None,
+    advance: Callable[[int], None] = nothing,
+) -> Repair:
     """Mend a store, or some of its streams. Takes the write lock; StoreLocked names who has it."""
     root = os.path.abspath(root)
     names = list(streams) if streams else None
     problems = check_root(root)
-    chosen_folders(root, names)
-    with Database(root) as db:
-        found = Repair(check_store(root, names, advance=advance))
+    folders = chosen_folders(root, names, account)
+    with OpenStore(root, account, read_only=False) as store:
+        for one in folders:
+            store.database(one.account)  # takes the lock
+        if problems:
+            store.database()  # writes the marker anew
+        found = Repair(check_store(root, names, account, advance=advance))
         found.steps += [Step("", problem.path, "written anew") for problem in problems]
-        for stream in found.before.streams:
-            found.lost[stream.name] = StreamRepair(db, stream, found.steps).run()
+        for name, stream in found.before.shown():
+            db = store.database(stream.folder.account)
+            found.lost[name] = StreamRepair(db, stream, found.steps, name).run()
     found.lost = {name: lost for name, lost in found.lost.items() if lost}
-    found.after = check_store(root, names)
+    found.after = check_store(root, names, account)
     return found
 
 
 class StreamRepair:
     """The repair of one stream, under the lock."""
 
-    def __init__(self, db: Database, check: StreamCheck, steps: list[Step]) -> None:
+    def __init__(self, db: Database, check: StreamCheck, steps: list[Step], shown: str = "") -> None:
         self.db, self.disk, self.check, self.paths, self.steps = db, db.disk, check, check.paths, steps
+        self.shown = shown or check.name
 
     def step(self, path: str, text: str) -> None:
-        self.steps.append(Step(self.check.name, path, text))
+        self.steps.append(Step(self.shown, path, text))
 
     def run(self) -> list[Range]:
         """Mend it: the sequences that are lost from now on, half open."""
@@ -341,7 +358,7 @@ class StreamRepair:
             self.paths.config,
             f"written anew from the blocks: subjects {', '.join(config.subjects)}, no limits: set them again",
         )
-        self.check = check_store(self.db.path, [name]).streams[0]
+        self.check = check_store(self.db.path, [self.check.folder.full_name]).streams[0]
 
     def read_blocks(self) -> tuple[list[BlockHeader], set[str]]:
         headers: list[BlockHeader] = []

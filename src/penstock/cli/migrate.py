@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from penstock.cli.open_store import OpenStore
 from penstock.cli.output import OK, REFUSED, Advance, complain, console, count, print_json, progress
 from penstock.cli.subjects import derived_filters
-from penstock.cli.usage import UsageError, open_writing
+from penstock.cli.usage import UsageError
 from penstock.db.database import Database, check_name
 from penstock.kernel.subject import is_valid_subject
 from penstock.store.file_store import FileStore
 from penstock.store.layout import StreamPaths
 from penstock.store.migrate import Migration, migrate_legacy, read_lines
+from penstock.store.stream_folders import place_of
 
 LEGACY = "messages.jsonl"
 
@@ -24,21 +26,27 @@ class Source:
     path: str
 
 
-def migrate(root: str, source: str, name: str | None, subjects: list[str], as_json: bool) -> int:
+def migrate(root: str, source: str, name: str | None, account: str | None, subjects: list[str], as_json: bool) -> int:
     """Migrate a file, a folder with one, or a folder of such folders; 1 when some lines were set aside."""
-    found = find_sources(source, name)
+    within, _, own = (name or "").rpartition("/")  # the account, where it was said
+    found = [replace(one, stream=f"{within}/{one.stream}" if within else one.stream)
+             for one in find_sources(source, own or None)]  # fmt: skip
     done: list[tuple[Source, Migration]] = []
     total = sum(os.path.getsize(one.path) for one in found)
-    with open_writing(root, create=True) as db, progress("migrating", total) as advance:
+    with (
+        OpenStore(root, account, read_only=False, create=True) as store,
+        progress("migrating", total) as advance,
+    ):
         for one in found:
-            done.append((one, migrate_one(db, one, subjects, advance)))
+            place, stream = place_of(store.path, one.stream, account)
+            done.append((one, migrate_one(store.database(place), stream, one, subjects, advance)))
     if as_json:
         rows = [
             {"stream": one.stream, "source": one.path, "messages": got.messages, "gaps": got.skipped,
              "bad_lines": got.bad_lines, "set_aside": got.set_aside or None}
             for one, got in done
         ]  # fmt: skip
-        print_json({"store": db.path, "streams": rows})
+        print_json({"store": store.path, "streams": rows})
     else:
         for one, got in done:
             gaps = f", {count(got.skipped, 'sequence')} skipped that it does not have" if got.skipped else ""
@@ -68,18 +76,18 @@ def find_sources(source: str, name: str | None) -> list[Source]:
     return found
 
 
-def migrate_one(db: Database, source: Source, subjects: list[str], advance: Advance) -> Migration:
-    check_name(source.stream, "stream")
-    paths = StreamPaths(os.path.join(db.path, db.account, source.stream))
-    if source.stream in db:
-        stream = db.get_stream(source.stream)
+def migrate_one(db: Database, name: str, source: Source, subjects: list[str], advance: Advance) -> Migration:
+    check_name(name, "stream")
+    paths = StreamPaths(os.path.join(db.path, db.account, name))
+    if name in db:
+        stream = db.get_stream(name)
         if stream.state().last_seq:
             raise UsageError(f"stream {source.stream} in {db.path} holds messages already: name another with --stream")
     else:
         filters = subjects or derived_filters(_subjects(source.path))
         if not filters:
             raise UsageError(f"{source.path}: no line of it is a message, so there is nothing to make a stream of")
-        stream = db.stream(source.stream, subjects=filters)
+        stream = db.stream(name, subjects=filters)
     store = stream.store
     assert isinstance(store, FileStore)
     if os.path.exists(source.path) and not _is_same(source.path, paths.legacy):

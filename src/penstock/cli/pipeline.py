@@ -77,8 +77,16 @@ Conf = Annotated[
     list[str] | None,
     _option("--conf", metavar="K=V", help="A setting of Spark; may be repeated: spark.driver.memory=4g."),
 ]
-Streams = Annotated[list[str] | None, _option("--stream", "-s", metavar="S", help="Only this stream; may be repeated.")]
-OneStream = Annotated[str | None, _option("--stream", "-s", metavar="S", help="The stream.")]
+Streams = Annotated[
+    list[str] | None,
+    _option("--stream", "-s", metavar="S", help="Only this stream, or ACCOUNT/STREAM; may be repeated."),
+]
+OneStream = Annotated[str | None, _option("--stream", "-s", metavar="S", help="The stream, or ACCOUNT/STREAM.")]
+Account = Annotated[str | None, _option("--account", "-a", metavar="A", help="Only this account; else all of them.")]
+IntoAccount = Annotated[str | None, _option("--account", "-a", metavar="A", help="Into this account.")]
+ToAccount = Annotated[
+    str | None, _option("--to-account", metavar="A", help="The account to write to; else that of --account.")
+]
 Subjects = Annotated[
     list[str] | None, _option("--subject", metavar="F", help="Only these subjects, wildcards allowed: 'orders.eu.>'.")
 ]
@@ -105,7 +113,13 @@ LOCAL = "local[*]"
 
 @pipeline_app.command("verify", epilog="Example: penstock pipeline verify data --out damage.csv && echo sound")
 def verify_command(
-    root: Dir, stream: Streams = None, out: Out = None, as_json: Json = False, master: Master = LOCAL, conf: Conf = None
+    root: Dir,
+    stream: Streams = None,
+    account: Account = None,
+    out: Out = None,
+    as_json: Json = False,
+    master: Master = LOCAL,
+    conf: Conf = None,
 ) -> int:
     """Check every checksum of every block of a store of any size.
 
@@ -113,13 +127,14 @@ def verify_command(
     """
     from penstock.cli.pipeline_run import run_verify
 
-    return run_verify(root, stream, out, as_json, master, conf)
+    return run_verify(root, stream, account, out, as_json, master, conf)
 
 
 @pipeline_app.command("state", epilog="Example: penstock pipeline state data --report state.html")
 def state_command(
     root: Dir,
     stream: Streams = None,
+    account: Account = None,
     report: Report = None,
     tables: Tables = None,
     duplicates: Duplicates = Repeats.id,
@@ -136,7 +151,7 @@ def state_command(
     from penstock.cli.pipeline_run import run_state
 
     mode = "skip" if skip_damaged else "fail"
-    return run_state(root, stream, report, tables, duplicates.value, mode, top, as_json, master, conf)
+    return run_state(root, stream, account, report, tables, duplicates.value, mode, top, as_json, master, conf)
 
 
 @pipeline_app.command("migrate", epilog="Example: penstock pipeline migrate data old/ --master spark://host:7077")
@@ -144,6 +159,7 @@ def migrate_command(
     root: Target,
     source: Source,
     stream: OneStream = None,
+    account: IntoAccount = None,
     subjects: NewSubjects = None,
     as_json: Json = False,
     master: Master = LOCAL,
@@ -155,7 +171,7 @@ def migrate_command(
     """
     from penstock.cli.pipeline_run import run_migrate
 
-    return run_migrate(root, source, stream, subjects, as_json, master, conf)
+    return run_migrate(root, source, stream, account, subjects, as_json, master, conf)
 
 
 @pipeline_app.command(
@@ -165,6 +181,7 @@ def lake_command(
     root: Dir,
     lake: LakeDir,
     stream: Streams = None,
+    account: Account = None,
     partition_by: Annotated[
         list[str] | None, _option("--partition-by", metavar="P", help="Folders of a new lake; may be repeated.")
     ] = None,
@@ -197,7 +214,7 @@ def lake_command(
     from penstock.cli.pipeline_run import run_lake
 
     options: dict[str, Any] = {
-        "streams": stream or None, "partition_by": partition_by or None, "compression": compression,
+        "streams": stream or None, "account": account, "partition_by": partition_by or None, "compression": compression,
         "headers": headers.value if headers is not None else None, "changed": changed.value,
         "unexplained": unexplained.value, "mode": damage.value,
     }  # fmt: skip
@@ -213,6 +230,8 @@ def replay_command(
     to: ToDir,
     to_stream: Annotated[str, _option("--to-stream", metavar="S", help="The stream to write to; it exists.")],
     stream: Streams = None,
+    account: Account = None,
+    to_account: ToAccount = None,
     subject: Subjects = None,
     since: Since = None,
     until: Until = None,
@@ -235,7 +254,8 @@ def replay_command(
     from penstock.cli.pipeline_run import run_replay
 
     options = {
-        "stream": stream or None, "to_stream": to_stream, "lake": lake, "subjects": subject or None, "since": since,
+        "stream": stream or None, "account": account, "to_stream": to_stream, "to_account": to_account,
+        "lake": lake, "subjects": subject or None, "since": since,
         "until": until, "start_seq": start_seq, "stop_seq": stop_seq, "where": where, "transform": transform,
         "keep_times": keep_times,
     }  # fmt: skip
@@ -249,6 +269,7 @@ def decode_command(
     root: Dir,
     output: Output,
     stream: Streams = None,
+    account: Account = None,
     subject: Subjects = None,
     since: Since = None,
     until: Until = None,
@@ -275,7 +296,8 @@ def decode_command(
     from penstock.cli.pipeline_run import run_decode
 
     options = {
-        "stream": stream or None, "lake": lake, "subjects": subject or None, "since": since, "until": until,
+        "stream": stream or None, "account": account, "lake": lake, "subjects": subject or None,
+        "since": since, "until": until,
         "start_seq": start_seq, "stop_seq": stop_seq, "schema": schema, "prefix": prefix, "into": into,
         "on_bad": on_bad.value, "partition_by": tuple(partition_by or ()),
         "mode": "overwrite" if overwrite else "error",

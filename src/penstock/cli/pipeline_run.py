@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -129,14 +130,15 @@ def task_progress(label: str) -> Iterator[OnProgress | None]:
 
 
 def run_verify(
-    root: str, streams: Sequence[str] | None, out: str | None, as_json: bool, master: str, conf: Sequence[str] | None
-) -> int:
+    root: str, streams: Sequence[str] | None, account: str | None, out: str | None, as_json: bool, master: str,
+    conf: Sequence[str] | None,
+) -> int:  # fmt: skip
     from penstock.spark import verify
 
     if out is not None and not out.endswith(_FORMATS):
         raise UsageError(f"--out {out}: the name ends in {', '.join(_FORMATS)}")
     with spark_session(master, conf) as spark, task_progress("verifying") as on_progress:
-        found = verify.run(spark, root, streams=streams or None, on_progress=on_progress)
+        found = verify.run(spark, root, streams=streams or None, account=account, on_progress=on_progress)
         if out is not None:
             _write_table(found.damage.toArrow(), out)
     if as_json:
@@ -193,7 +195,8 @@ def _print_verify(found: Verified) -> None:
             escape(one.stream), f"{one.blocks:,}", f"{one.messages + one.controls:,}", size(one.bytes),
             f"[red]{damage}[/]" if damage else "0",
         )  # fmt: skip
-    out.print(made)
+    if found.streams:
+        out.print(made)
     for problem in found.problems:
         label = "[yellow]known[/]" if problem.is_known else "[red]damage[/]"
         where = f"{escape(short_path(problem.path, found.path))}" + (
@@ -205,7 +208,9 @@ def _print_verify(found: Verified) -> None:
     for note in found.notes:
         out.print(f"[dim]note: {escape(note.replace(found.path + '/', ''))}[/]", soft_wrap=True)
     rate = f"{size(found.totals.bytes)} in {found.seconds:.1f} s, {count(found.tasks, 'task')}"
-    if found.is_ok:
+    if not found.streams:
+        out.print("there are no streams here: nothing to check")
+    elif found.is_ok:
         out.print(f"[green]ok[/]: every checksum holds ({rate})")
     else:
         number = sum(not one.is_known for one in found.problems)
@@ -216,15 +221,16 @@ def _print_verify(found: Verified) -> None:
 
 
 def run_state(
-    root: str, streams: Sequence[str] | None, report: str | None, tables: str | None, duplicates: Any, mode: Any,
-    top: int, as_json: bool, master: str, conf: Sequence[str] | None,
+    root: str, streams: Sequence[str] | None, account: str | None, report: str | None, tables: str | None,
+    duplicates: Any, mode: Any, top: int, as_json: bool, master: str, conf: Sequence[str] | None,
 ) -> int:  # fmt: skip
     from penstock.spark import state
 
     with spark_session(master, conf) as spark, task_progress("counting") as on_progress:
         found = state.run(
-            spark, root, streams=streams or None, duplicates=duplicates, mode=mode, top=top, on_progress=on_progress
-        )
+            spark, root, streams=streams or None, account=account, duplicates=duplicates, mode=mode, top=top,
+            on_progress=on_progress,
+        )  # fmt: skip
         try:
             for name in (
                 ("streams", "subjects", "minutes", "hours", "percentiles", "gaps", "duplicates", "consumers")
@@ -241,13 +247,19 @@ def run_state(
         print_json({
             "store": found.path, "seconds": round(found.seconds, 3), "streams": facts.streams,
             "percentiles": facts.percentiles, "top_subjects": facts.top_subjects, "gaps": facts.gaps,
-            "duplicates": facts.duplicates, "consumers": facts.consumers,
+            "duplicates": facts.duplicates, "consumers": list(map(_with_times_as_text, facts.consumers)),
         })  # fmt: skip
     else:
         _print_state(found.facts)
     if report is not None and not as_json:
         console().print(f"report: {escape(report)}", soft_wrap=True)
     return OK
+
+
+def _with_times_as_text(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of a table with its timestamps in UTC; Spark gives them as this process's local time, without a zone."""
+    return {name: value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value
+            for name, value in row.items()}  # fmt: skip
 
 
 def _print_state(facts: Facts) -> None:
@@ -295,13 +307,15 @@ def _print_state(facts: Facts) -> None:
 
 
 def run_migrate(
-    root: str, source: str, stream: str | None, subjects: Sequence[str] | None, as_json: bool, master: str,
-    conf: Sequence[str] | None,
+    root: str, source: str, stream: str | None, account: str | None, subjects: Sequence[str] | None, as_json: bool,
+    master: str, conf: Sequence[str] | None,
 ) -> int:  # fmt: skip
     from penstock.spark import migrate
 
     with spark_session(master, conf) as spark, task_progress("migrating") as on_progress:
-        found = migrate.run(spark, root, source, stream=stream, subjects=subjects or None, on_progress=on_progress)
+        found = migrate.run(
+            spark, root, source, stream=stream, account=account, subjects=subjects or None, on_progress=on_progress
+        )
     if as_json:
         print_json({"store": found.path, "streams": [asdict(one) for one in found.streams]})
     else:

@@ -6,18 +6,19 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.cli.check import bytes_of, stream_folders
+from penstock.cli.check import bytes_of, check_root, chosen_folders
 from penstock.cli.mend import Repair, plan_repair, repair_store
 from penstock.cli.output import DAMAGED, OK, console, count, escape, inclusive, print_json, progress, short_path
 from penstock.cli.verify import check_facts, print_check
 from penstock.store.report import format_ranges
 
 
-def repair(root: str, names: Sequence[str], dry_run: bool, as_json: bool) -> int:
+def repair(root: str, names: Sequence[str], account: str | None, dry_run: bool, as_json: bool) -> int:
     """Mend a store; 1 when damage remains (or, with dry_run, when there is any)."""
-    total = bytes_of(root, names or stream_folders(root))
+    check_root(os.path.abspath(root))  # no store: say so first
+    total = bytes_of(chosen_folders(os.path.abspath(root), names or None, account))
     with progress("checking", total) as advance:
-        found = (plan_repair if dry_run else repair_store)(root, names or None, advance)
+        found = (plan_repair if dry_run else repair_store)(root, names or None, account, advance)
     if as_json:
         print_json(_facts(found))
     else:
@@ -38,6 +39,9 @@ def _facts(found: Repair) -> dict[str, Any]:
 
 def _print(found: Repair) -> None:
     out, root = console(), found.before.root
+    if not found.before.streams and not found.steps:
+        out.print("there are no streams here: nothing to repair")
+        return
     if not found.steps and found.before.is_ok:
         out.print("[green]nothing to repair[/]")
     elif found.after is None:

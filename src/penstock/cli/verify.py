@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.cli.check import Problem, StoreCheck, bytes_of, check_store, chosen_folders
+from penstock.cli.check import Problem, StoreCheck, bytes_of, check_root, check_store, chosen_folders
 from penstock.cli.output import (
     DAMAGED,
     OK,
@@ -21,22 +22,17 @@ from penstock.cli.output import (
 )
 
 
-def verify(root: str, names: Sequence[str], as_json: bool) -> int:
+def verify(root: str, names: Sequence[str], account: str | None, as_json: bool) -> int:
     """Check a store; 1 when there is damage that nobody has recorded."""
-    total = bytes_of(root, chosen_folders(root, names)) if names else bytes_of(root, _all(root))
+    check_root(os.path.abspath(root))  # no store: say so first
+    total = bytes_of(chosen_folders(os.path.abspath(root), names or None, account))
     with progress("verifying", total) as advance:
-        found = check_store(root, names or None, advance=advance)
+        found = check_store(root, names or None, account, advance=advance)
     if as_json:
         print_json(check_facts(found))
     else:
         print_check(found)
     return OK if found.is_ok else DAMAGED
-
-
-def _all(root: str) -> list[str]:
-    from penstock.cli.check import stream_folders
-
-    return stream_folders(root)
 
 
 def problem_facts(problem: Problem) -> dict[str, Any]:
@@ -63,6 +59,7 @@ def check_facts(found: StoreCheck) -> dict[str, Any]:
         "problems": [problem_facts(problem) for problem in found.problems],
         "streams": [
             {
+                "account": stream.folder.account,
                 "name": stream.name,
                 "blocks": stream.blocks,
                 "messages": stream.messages,
@@ -89,13 +86,14 @@ def print_check(found: StoreCheck) -> None:
         "known",
         right=("blocks", "records", "bytes", "damage", "known"),
     )
-    for stream in found.streams:
+    for name, stream in found.shown():
         damage = str(len(stream.damage))
         made.add_row(
-            escape(stream.name), f"{stream.blocks:,}", f"{stream.messages + stream.controls:,}", size(stream.bytes),
+            escape(name), f"{stream.blocks:,}", f"{stream.messages + stream.controls:,}", size(stream.bytes),
             f"[red]{damage}[/]" if stream.damage else damage, str(len(stream.known)),
         )  # fmt: skip
-    out.print(made)
+    if found.streams:
+        out.print(made)
     for problem in found.damage:
         _print_problem(problem, found.root, "red")
     for problem in found.known:
@@ -113,6 +111,8 @@ def print_check(found: StoreCheck) -> None:
             "`penstock repair` keeps all that is readable and records the rest.",
             soft_wrap=True,
         )
+    elif not found.streams:
+        out.print("there are no streams here: nothing to check")
     elif found.known:
         out.print(f"[green]ok[/]: nothing new; {count(len(found.known), 'known damage', 'known damages')} ({rate})")
     else:

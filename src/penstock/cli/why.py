@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
+from penstock.cli.open_store import OpenStore
 from penstock.cli.output import OK, console, escape, print_json
 from penstock.cli.usage import UsageError
 from penstock.consumer.config_json import to_dict
@@ -13,21 +14,20 @@ from penstock.consumer.overview import load_consumers
 from penstock.consumer.why import Reason, explain_consumer, explain_message
 from penstock.consumer.why_facts import consumer_facts, message_facts, removal_of
 from penstock.consumer.why_json import consumer_json, message_json
-from penstock.db.database import open_database
 from penstock.db.lock import holder_of
 from penstock.db.stream import Stream
 from penstock.store.snapshot import Snapshot
 
 
-def why(root: str, name: str, about: str, account: str, as_json: bool) -> int:
+def why(root: str, name: str, about: str, account: str | None, as_json: bool) -> int:
     """Explain a consumer, or a message by its sequence."""
-    with open_database(root, read_only=True, account=account) as db:
-        stream = db.get_stream(name)
+    with OpenStore(root, account) as opened:
+        stream = opened.stream(opened.one(name))
         store = stream.store
         assert isinstance(store, Snapshot)
         consumers = load_consumers(store)
         try:
-            is_served = holder_of(db.path) is not None
+            is_served = holder_of(opened.path) is not None
             if (consumer := _named(consumers, about)) is not None:
                 _tell_consumer(stream, consumer, is_served, as_json)
             elif about.isdigit():

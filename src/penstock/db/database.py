@@ -50,6 +50,7 @@ from penstock.store.memory_store import MemoryStore
 from penstock.store.migrate import forget_begun, lifted, migrate_legacy
 from penstock.store.report import Finding, Report
 from penstock.store.snapshot import Snapshot
+from penstock.store.stream_folders import GLOBAL, list_streams
 from penstock.stream.config import (
     DURABILITY,
     StreamConfig,
@@ -212,10 +213,16 @@ class Database:
             self._check()
             check_name(name, "stream")
             if name not in self._streams and not self._exists(name):
-                raise StreamNotFound(
-                    f"stream {name!r} not found in {self.path}; there are: {', '.join(self.streams()) or 'none'}"
-                )
+                raise StreamNotFound(self._whereabouts(name))
             return self.stream(name)
+
+    def _whereabouts(self, name: str) -> str:
+        """What is there instead of a stream."""
+        others = [one.account for one in list_streams(self.path) if one.name == name]
+        place = self.path if self.account == GLOBAL and not others else f"account {self.account} of {self.path}"
+        text = f"stream {name!r} not found in {place}; there are: {', '.join(self.streams()) or 'none'}"
+        has = "have" if len(others) > 1 else "has"
+        return f"{text}. Account {', '.join(others)} {has} one of that name: open it with account=" if others else text
 
     def _known(self, name: str) -> Stream | None:
         """A stream that is open here; nothing is looked up on the disk, and nothing waited for."""
@@ -230,6 +237,12 @@ class Database:
                 found = (name for name in os.listdir(self._folder) if name not in self._streams)
                 names.update(name for name in found if self._exists(name))
             return sorted(names)
+
+    def accounts(self) -> list[str]:
+        """The accounts of this directory that have streams, sorted; each is opened by itself, with `account=`."""
+        with self._lock:
+            self._check()
+            return list(dict.fromkeys(one.account for one in list_streams(self.path)))
 
     def __iter__(self) -> Iterator[Stream]:
         return (self.stream(name) for name in self.streams())

@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from penstock.errors import StreamNotFound
 from penstock.kernel.disk import Disk
 from penstock.kernel.seq_set import SeqSet
 from penstock.kernel.subject import Filters
@@ -18,8 +17,8 @@ from penstock.scan.part import Part, StreamChanged, part_columns, part_schema, r
 from penstock.scan.rows import may_hold
 from penstock.store.identity import read_identity
 from penstock.store.layout import StreamPaths
-from penstock.store.marker import require_marker
 from penstock.store.snapshot import Snapshot
+from penstock.store.stream_folders import StreamFolder, choose_streams
 from penstock.store.view import BlockView, StreamView, view_of
 
 PART_BYTES = 64 << 20  # a Spark task costs some 60 ms before its first row
@@ -28,50 +27,30 @@ Piece = tuple[BlockView, int, int, int]
 """Of a block: the sequences [low, high) and the bytes that they stand for."""
 
 
-def stream_names(path: str | os.PathLike[str], account: str = "$G", disk: Disk | None = None) -> list[str]:
-    """The streams of a store, sorted; NotAStore where it is none."""
-    root = os.path.abspath(os.fspath(path))
-    require_marker(root, disk or Disk())
-    folder = os.path.join(root, account)
-    if not os.path.isdir(folder):
-        return []
-    return sorted(entry.name for entry in os.scandir(folder) if _is_stream(entry))
-
-
 def open_views(
     path: str | os.PathLike[str],
     streams: Iterable[str] | None = None,
-    account: str = "$G",
+    account: str | None = None,
     disk: Disk | None = None,
 ) -> list[StreamView]:
-    """The named streams of a store (None: all, by name) as of now; StreamNotFound names those that there are."""
+    """The named streams of a store (None: all, by name) as of now; StreamNotFound names those that there are.
+
+    Without an account those of all accounts; their views are called as store/stream_folders.py says.
+    """
+    return open_folders(choose_streams(os.path.abspath(os.fspath(path)), streams, account, disk), disk)
+
+
+def open_folders(folders: Iterable[StreamFolder], disk: Disk | None = None) -> list[StreamView]:
+    """Streams as of now."""
     disk = disk or Disk()
-    root = os.path.abspath(os.fspath(path))
-    names = choose_streams(root, streams, account, disk)
-    return [view_at(os.path.join(root, account, name), disk) for name in names]
+    return [view_at(one.root, disk, name=one.label) for one in folders]
 
 
-def choose_streams(
-    path: str | os.PathLike[str],
-    streams: Iterable[str] | None = None,
-    account: str = "$G",
-    disk: Disk | None = None,
-) -> list[str]:
-    """The names of the wanted streams, which are all there."""
-    known = stream_names(path, account, disk)
-    wanted = known if streams is None else list(dict.fromkeys(streams))
-    for name in wanted:
-        if name not in known:
-            there = ", ".join(known) or "none"
-            raise StreamNotFound(f"stream {name!r} not found in {os.path.abspath(path)}; there are: {there}")
-    return wanted
-
-
-def view_at(root: str, disk: Disk | None = None, *, lean: bool = True) -> StreamView:
+def view_at(root: str, disk: Disk | None = None, *, lean: bool = True, name: str = "") -> StreamView:
     """The stream in one directory as of now. Only a view that is not lean looks whether the listed blocks are there."""
     disk = disk or Disk()
     identity = read_identity(disk, StreamPaths(root))
-    name = os.path.basename(root)
+    name = name or os.path.basename(root)
     with no_collection():
         found = lean_view(root, identity.stream_id, name, disk) if lean else None
         if found is not None:
@@ -205,24 +184,16 @@ def _dead_between(dead: SeqSet | None, low: int, high: int) -> bytes:
     return found.encode() if found else b""
 
 
-def _is_stream(entry: os.DirEntry[str]) -> bool:
-    if "." in entry.name:
-        return False  # what is left of a deleted one
-    paths = StreamPaths(entry.path)
-    return os.path.exists(paths.config) or os.path.exists(paths.config_copy)
-
-
 __all__ = [
     "PART_BYTES",
     "Part",
     "StreamChanged",
-    "choose_streams",
+    "open_folders",
     "open_views",
     "part_columns",
     "part_schema",
     "plan",
     "read_part",
-    "stream_names",
     "stream_root",
     "view_at",
     "wanted_blocks",

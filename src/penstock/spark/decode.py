@@ -155,7 +155,7 @@ def run(
     output: str | os.PathLike[str],
     *,
     stream: str | Sequence[str] | None = None,
-    account: str = "$G",
+    account: str | None = None,
     lake: str | os.PathLike[str] | None = None,
     subjects: Sequence[str] | None = None,
     start_seq: int | None = None,

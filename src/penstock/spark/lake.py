@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from penstock.scan.plan import Part, open_views, plan
+from penstock.scan.plan import Part, open_folders, plan
 from penstock.spark.jobs import OnProgress, job_frame, watched
 from penstock.spark.lake_changes import Removed, Unexplained, what_changed, what_went
 from penstock.spark.lake_files import FILE_SCHEMA, ExportTask, check_partition, write_task
@@ -32,6 +32,7 @@ from penstock.spark.manifest import (
     pack,
 )
 from penstock.store.deletes import Position, read_deletes
+from penstock.store.stream_folders import choose_streams
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,7 +93,7 @@ def run(
     lake: str | os.PathLike[str],
     *,
     streams: Sequence[str] | None = None,
-    account: str = "$G",
+    account: str | None = None,
     partition_by: Sequence[str] | None = None,
     headers: str | None = None,
     compression: str | None = None,
@@ -114,15 +115,15 @@ def run(
     if max_rows < 1 or max_bytes < 1 or step_bytes < 1:
         raise LakeError(f"max_rows={max_rows}, max_bytes={max_bytes}, step_bytes={step_bytes}: each at least 1")
     root, place = os.path.abspath(os.fspath(path)), Lake(lake)
-    open_views(root, [], account)  # no store: say so before a lake is made
+    choose_streams(root, streams, account)  # no store, no such stream: say so before a lake is made
     settings = _settings(place, partition_by, headers, compression)
     with place.locked():
         place.clean()
         settings, state = place.create(settings), place.state()
+        folders = choose_streams(root, streams, account)
         plans = [
-            _plan_stream(view, os.path.join(root, account, view.name), state.streams.get(view.name), changed,
-                         unexplained, _cores(spark))
-            for view in open_views(root, streams, account)
+            _plan_stream(view, folder.root, state.streams.get(view.name), changed, unexplained, _cores(spark))
+            for folder, view in zip(folders, open_folders(folders), strict=True)
         ]  # fmt: skip
         numbers, files = [], list[LakeFile]()
         for step in _steps(plans, step_bytes):

@@ -22,6 +22,7 @@ from penstock.scan.plan import view_at
 from penstock.spark.jobs import OnProgress, cores_of, watched
 from penstock.store.layout import StreamPaths
 from penstock.store.marker import check_marker
+from penstock.store.stream_folders import place_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,7 +111,7 @@ def run(
     *,
     stream: str | None = None,
     subjects: Sequence[str] | None = None,
-    account: str = "$G",
+    account: str | None = None,
     max_bytes: int = 32 << 20,
     on_progress: OnProgress | None = None,
 ) -> Migrated:
@@ -124,11 +125,13 @@ def run(
     target = os.path.abspath(os.fspath(path))
     done = []
     with watched(spark, on_progress):
-        found = find_sources(spark, os.fspath(source), stream, max_bytes)
-        for one in found:
-            _check_target(target, account, one)
-        for one in found:
-            done.append(_migrate(spark, target, account, one, subjects))
+        within, _, own = (stream or "").rpartition("/")  # the account, where it was said
+        found = find_sources(spark, os.fspath(source), own or None, max_bytes)
+        places = [place_of(target, f"{within}/{one.stream}" if within else one.stream, account) for one in found]
+        for place, one in zip(places, found, strict=True):
+            _check_target(target, place, one)
+        for place, one in zip(places, found, strict=True):
+            done.append(_migrate(spark, target, place, one, subjects))
     return Migrated(target, tuple(done), time.monotonic() - began)
 
 
@@ -156,9 +159,10 @@ def find_sources(spark: SparkSession, source: str, stream: str | None, max_bytes
     return [JsonlSource(name, os.path.join(source, name, LEGACY), max_bytes, cores) for name in chosen]
 
 
-def _check_target(target: str, account: str, source: Incoming) -> None:
+def _check_target(target: str, place: tuple[str, str], source: Incoming) -> None:
     """A stream that holds messages is not mixed with others: their sequences would not be kept."""
-    root = root_of(target, source.stream, account)
+    account, stream = place
+    root = root_of(target, stream, account)
     if not os.path.exists(target) or not check_marker(target, Disk()) or not os.path.exists(StreamPaths(root).config):
         return
     if view_at(root).last_seq:
@@ -166,17 +170,18 @@ def _check_target(target: str, account: str, source: Incoming) -> None:
 
 
 def _migrate(
-    spark: SparkSession, target: str, account: str, source: Incoming, subjects: Sequence[str] | None
+    spark: SparkSession, target: str, place: tuple[str, str], source: Incoming, subjects: Sequence[str] | None
 ) -> MigratedStream:  # fmt: skip
     survey = source.survey(spark)
     if not survey.filters:
         raise MigrationRefused(f"{source.path}: nothing in it is a message, so there is nothing to make a stream of")
-    root, job = root_of(target, source.stream, account), f"migrate-{uuid.uuid4().hex}"
-    create_stream(target, source.stream, {"subjects": list(subjects or survey.filters)}, account=account)
+    account, stream = place
+    root, job = root_of(target, stream, account), f"migrate-{uuid.uuid4().hex}"
+    create_stream(target, stream, {"subjects": list(subjects or survey.filters)}, account=account)
     try:
         infos, bad = source.stage(spark, root, job, survey)
         infos.sort(key=lambda info: int(info["part"]))
-        done = adopt(target, source.stream, job, [_keeping(info) for info in infos], account=account)
+        done = adopt(target, stream, job, [_keeping(info) for info in infos], account=account)
     except BaseException:
         discard_job(root, job)
         raise

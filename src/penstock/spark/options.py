@@ -111,7 +111,8 @@ class ReadOptions:
     paths: tuple[str, ...] = field(default=(), metadata=_named("path", _paths))
     streams: tuple[str, ...] | None = field(default=None, metadata=_named("stream", _texts))
     """None: all streams of the store."""
-    account: str = field(default="$G", metadata=_named("account", str))
+    account: str | None = field(default=None, metadata=_named("account", str))
+    """None: all accounts of the store."""
     subjects: tuple[str, ...] = field(default=(), metadata=_named("subjects", _filters))
     columns: tuple[str, ...] | None = field(default=None, metadata=_named("columns", _columns))
     headers: HeadersMode = field(default="map", metadata=_named("headers", _headers))

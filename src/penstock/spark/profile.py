@@ -7,17 +7,17 @@ over parts, as sorted values would not.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.kernel.disk import Disk
 from penstock.kernel.seq_set import SeqSet
-from penstock.scan.plan import Part, open_views, plan, read_part
+from penstock.scan.plan import Part, open_folders, plan, read_part
 from penstock.store.identity import read_identity
 from penstock.store.layout import StreamPaths
 from penstock.store.recovery import subtract
 from penstock.store.snapshot import Snapshot
+from penstock.store.stream_folders import StreamFolder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,9 +33,9 @@ By = Literal["id", "payload"]
 Mode = Literal["fail", "skip"]
 
 
-def plan_parts(root: str, streams: Sequence[str] | None, account: str, max_bytes: int, cores: int) -> list[Part]:
+def plan_parts(folders: Sequence[StreamFolder], max_bytes: int, cores: int) -> list[Part]:
     """All the parts of the streams, so many that every core has work."""
-    views = open_views(root, streams, account)
+    views = open_folders(folders)
     total = sum(block.stop - block.start for view in views for block in view.blocks)
     target = max(1 << 20, min(max_bytes, -(-total // cores)))
     return [part for view in views for part in plan(view, max_bytes=target)]
@@ -183,12 +183,9 @@ def named_rows(part: Part, by: By, mode: Mode) -> Iterator[pa.RecordBatch]:
             )
 
 
-def plan_profile(
-    root: str, streams: Sequence[str], account: str, max_bytes: int, cores: int
-) -> list[Part | tuple[str, str]]:
+def plan_profile(folders: Sequence[StreamFolder], max_bytes: int, cores: int) -> list[Part | tuple[str, str]]:
     """The parts, and for each stream one task that asks its index for gaps."""
-    streams_of = [(os.path.join(root, account, name), name) for name in streams]
-    return [*streams_of, *plan_parts(root, streams, account, max_bytes, cores)]
+    return [*((one.root, one.label) for one in folders), *plan_parts(folders, max_bytes, cores)]
 
 
 def gap_rows(root: str, stream: str, top: int) -> Iterator[pa.RecordBatch]:

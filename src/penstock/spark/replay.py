@@ -43,7 +43,7 @@ def run(
     *,
     stream: str | Sequence[str] | None = None,
     to_stream: str,
-    account: str = "$G",
+    account: str | None = None,
     to_account: str | None = None,
     create_subjects: Sequence[str] = (),
     lake: str | os.PathLike[str] | None = None,
@@ -59,7 +59,8 @@ def run(
 ) -> Replayed:
     """Append messages of `path` to the stream `to_stream` of the store `to`, which may be the same.
 
-    `create_subjects` are those of a target stream that is made when it is not there.
+    A stream may be called ACCOUNT/STREAM; a target without an account is looked for in that of the source, if one was
+    given. `create_subjects` are those of a target stream that is made when it is not there.
 
     `where` is a condition in SQL. `transform`, a function or "module:function" (also "file.py:function"), gets the
     DataFrame (stream, seq, ts, ts_ns, subject, headers, payload) and gives one with subject and payload, and headers if
@@ -83,7 +84,9 @@ def run(
     frame = frame.observe(counts, f.count(f.lit(1)).alias("rows"))
     root = os.path.abspath(os.fspath(to))
     writer = frame.write.format("penstock").option("path", root).option("stream", to_stream)
-    writer = writer.option("account", account if to_account is None else to_account)
+    into = account if to_account is None and "/" not in to_stream else to_account
+    if into is not None:
+        writer = writer.option("account", into)
     if keep_times:
         writer = writer.option("timeColumn", columns[-1])
     if create_subjects:

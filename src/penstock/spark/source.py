@@ -6,6 +6,7 @@ nothing but its options, and what a task needs travels in its partition.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from penstock.scan.part import HeadersMode, Mode, Part, part_columns, part_schema, read_part
-from penstock.scan.plan import open_views, plan, stream_names, wanted_blocks
+from penstock.scan.plan import open_folders, plan, wanted_blocks
 from penstock.spark.errors import PenstockSparkError, told
 from penstock.spark.filters import Pushed, push
 from penstock.spark.options import ReadOptions
 from penstock.spark.tasks import settle_worker, task_bytes
+from penstock.store.stream_folders import choose_streams
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -171,11 +173,8 @@ def plan_read(options: ReadOptions, pushed: Pushed) -> list[Part]:
     }
     views = []
     for path in options.paths:
-        names = options.streams
-        if pushed.streams is not None:
-            there = names or stream_names(path, options.account)
-            names = tuple(name for name in there if name in pushed.streams)
-        views += open_views(path, names, options.account)
+        folders = choose_streams(os.path.abspath(path), options.streams, options.account)
+        views += open_folders(one for one in folders if pushed.streams is None or one.label in pushed.streams)
     if pushed.is_nothing:
         return []
     total = sum(size for view in views for _, _, _, size in wanted_blocks(view, **asked))

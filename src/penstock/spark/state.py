@@ -15,8 +15,6 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
-from penstock.errors import StreamNotFound
-from penstock.scan.plan import stream_names
 from penstock.spark.jobs import OnProgress, cores_of, job_frame, small_frame, watched
 from penstock.spark.profile import (
     DUPLICATE_SCHEMA,
@@ -32,6 +30,7 @@ from penstock.spark.profile import (
     profile_part,
 )
 from penstock.spark.report import Facts, write_report
+from penstock.store.stream_folders import StreamFolder, choose_streams
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,7 +86,7 @@ def run(
     path: str | os.PathLike[str],
     *,
     streams: Sequence[str] | None = None,
-    account: str = "$G",
+    account: str | None = None,
     duplicates: Duplicates = "id",
     mode: Mode = "fail",
     top: int = 20,
@@ -105,9 +104,10 @@ def run(
         raise ValueError(f"duplicates={duplicates!r}: id, payload, both or none")
     began = time.monotonic()
     root = os.path.abspath(os.fspath(path))
-    names = chosen_streams(root, account, streams)
-    parts = partial(plan_parts, root, tuple(names), account, max_bytes, cores_of(spark))
-    both = partial(plan_profile, root, tuple(names), account, max_bytes, cores_of(spark))
+    folders = tuple(choose_streams(root, streams or None, account))
+    names = [one.label for one in folders]
+    parts = partial(plan_parts, folders, max_bytes, cores_of(spark))
+    both = partial(plan_profile, folders, max_bytes, cores_of(spark))
     with watched(spark, on_progress):
         profile = (
             job_frame(spark, "profile", SCHEMA, both, partial(profile_part, top=top, mode=mode))
@@ -119,9 +119,9 @@ def run(
         # Subjects and gaps may be very many: of them only what the report shows comes here.
         wanted = profile.filter(f"kind != 'subject' and (kind not in {GAP_KINDS} or name = '{SHOWN}')")
         counted = [row.asDict() for row in wanted.collect()]
-        known = [row.asDict() for row in _table(spark, root, names, account, "streams").collect()]
-        subjects = _subjects(_table(spark, root, names, account, "subjects"), profile)
-        consumers = _table(spark, root, names, account, "consumers").drop("store")
+        known = [row.asDict() for row in _table(spark, root, folders, account, "streams").collect()]
+        subjects = _subjects(_table(spark, root, folders, account, "subjects"), profile)
+        consumers = _table(spark, root, folders, account, "consumers").drop("store", "account")
         behind = [row.asDict() for row in consumers.collect()]
         top_subjects = subjects.orderBy(F.desc("messages"), "stream", "subject").limit(top).collect()
         copies = _duplicates(spark, parts, duplicates, mode).persist()
@@ -166,24 +166,21 @@ def run(
     )
 
 
-def chosen_streams(root: str, account: str, wanted: Sequence[str] | None) -> list[str]:
-    """The streams that were asked for, all without a wish; an error before Spark has anything to do."""
-    there = stream_names(root, account)
-    for name in wanted or ():
-        if name not in there:
-            raise StreamNotFound(f"stream {name!r} not found in {root}; there are: {', '.join(there) or 'none'}")
-    return list(dict.fromkeys(wanted)) if wanted else there
-
-
 # DataFrames.
 
 
-def _table(spark: SparkSession, root: str, names: Sequence[str], account: str, table: str) -> DataFrame:
+def _table(
+    spark: SparkSession, root: str, folders: Sequence[StreamFolder], account: str | None, table: str
+) -> DataFrame:
     """A metadata table of the streams."""
     import json
 
-    reader = spark.read.format("penstock").option("table", table).option("account", account)
-    return reader.option("stream", json.dumps(list(names))).option("path", json.dumps([root])).load()
+    reader = spark.read.format("penstock").option("table", table).option("path", json.dumps([root]))
+    if account is not None:
+        reader = reader.option("account", account)
+    if folders:  # without any there is nothing to choose from
+        reader = reader.option("stream", json.dumps([one.full_name for one in folders]))
+    return reader.load()
 
 
 def _rates(profile: DataFrame, name: str, seconds: int) -> DataFrame:

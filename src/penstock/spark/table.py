@@ -19,10 +19,11 @@ from penstock.duration import parse_time
 from penstock.kernel.seq_set import SeqSet
 from penstock.kernel.subject import Filters
 from penstock.scan.part import HeadersMode, part_columns
-from penstock.scan.plan import open_views
+from penstock.scan.plan import open_folders
 from penstock.spark.lake_changes import Unexplained, what_changed, what_went
 from penstock.spark.manifest import Lake, LakeError, LakeFile, StreamInLake, unpack
 from penstock.store.deletes import read_deletes
+from penstock.store.stream_folders import choose_streams
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,7 +74,7 @@ def table(
     *,
     lake: str | os.PathLike[str] | None = None,
     stream: str | Sequence[str] | None = None,
-    account: str = "$G",
+    account: str | None = None,
     columns: Sequence[str] | None = None,
     subjects: str | Sequence[str] | None = None,
     start_seq: int | None = None,
@@ -99,10 +100,11 @@ def table(
     needed = None if columns is None else [*columns, "seq", "ts_ns", "subject"]  # for the conditions below
     clean: list[str] = []
     frames: list[DataFrame] = []
-    for view in open_views(root, names, account):
+    folders = choose_streams(root, names, account)
+    for folder, view in zip(folders, open_folders(folders), strict=True):
         known = state.get(view.name)
         if known is not None and place is not None:
-            hidden = _hidden(view, os.path.join(root, account, view.name), known, unexplained)
+            hidden = _hidden(view, folder.root, known, unexplained)
             files = [file for file in known.files if span.may_hold(file)]
             whole, touched = sort_files(files, hidden)
             clean += [os.path.join(place.path, file.path) for file in whole]
@@ -112,8 +114,9 @@ def table(
         start = max(known.last + 1 if known else 1, start_seq or 0)
         stop = min(view.last_seq + 1, view.last_seq + 1 if stop_seq is None else stop_seq)
         if start < stop:
-            tail = spark.read.format("penstock").option("path", json.dumps([root])).option("account", account)
-            tail = tail.option("stream", json.dumps([view.name])).option("headers", headers)
+            tail = spark.read.format("penstock").option("path", json.dumps([root])).option("headers", headers)
+            tail = tail.option("stream", json.dumps([folder.full_name]))
+            tail = tail if account is None else tail.option("account", account)
             tail = tail.option("startingSeq", str(start)).option("endingSeq", str(stop))
             tail = tail.option("columns", ",".join(part_columns(needed, headers)))
             frames.append(tail.option("subjects", json.dumps(filters)).load() if filters else tail.load())

@@ -17,12 +17,12 @@ from penstock.consumer.overview import read_consumers
 from penstock.kernel.disk import Disk
 from penstock.kernel.subject import Filters
 from penstock.scan.lean import open_snapshot
-from penstock.scan.plan import choose_streams
 from penstock.spark.errors import PenstockSparkError, told
 from penstock.spark.options import ReadOptions, Table
 from penstock.store.identity import Identity, read_identity
 from penstock.store.layout import StreamPaths
 from penstock.store.snapshot import Snapshot
+from penstock.store.stream_folders import StreamFolder, choose_streams
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,6 +32,7 @@ ROWS_MAX = 16384  # of a batch
 COLUMNS: dict[str, dict[str, str]] = {
     "streams": {
         "store": "string",
+        "account": "string",
         "stream": "string",
         "stream_id": "string",
         "epoch": "bigint",
@@ -50,6 +51,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     },
     "blocks": {
         "store": "string",
+        "account": "string",
         "stream": "string",
         "block": "bigint",
         "path": "string",
@@ -65,6 +67,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     },
     "subjects": {
         "store": "string",
+        "account": "string",
         "stream": "string",
         "subject": "string",
         "messages": "bigint",
@@ -73,6 +76,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     },
     "consumers": {
         "store": "string",
+        "account": "string",
         "stream": "string",
         "consumer": "string",
         "is_durable": "boolean",
@@ -119,9 +123,9 @@ class TableReader(DataSourceReader):
         options = self.options
         with told():
             return [
-                InputPartition((path, os.path.join(os.path.abspath(path), options.account, name)))
+                InputPartition((path, one))
                 for path in options.paths
-                for name in choose_streams(path, options.streams, options.account)
+                for one in choose_streams(os.path.abspath(path), options.streams, options.account)
             ]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
@@ -130,20 +134,22 @@ class TableReader(DataSourceReader):
         import pyarrow as pa
 
         with told():
-            store, root = partition.value
-            rows = list(read_table(self.options.table, store, root, self.options.subjects))
+            store, folder = partition.value
+            rows = list(read_table(self.options.table, store, folder, self.options.subjects))
             for at in range(0, len(rows), ROWS_MAX):
                 yield pa.RecordBatch.from_pylist(rows[at : at + ROWS_MAX], schema=self.arrow)
 
 
-def read_table(table: Table, store: str, root: str, subjects: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+def read_table(
+    table: Table, store: str, folder: StreamFolder, subjects: Sequence[str] = ()
+) -> Iterator[dict[str, Any]]:
     """The rows of one stream."""
-    disk, name = Disk(), os.path.basename(root)
-    identity = read_identity(disk, StreamPaths(root))
-    snapshot = open_snapshot(root, identity.stream_id, name, disk)
+    disk = Disk()
+    identity = read_identity(disk, StreamPaths(folder.root))
+    snapshot = open_snapshot(folder.root, identity.stream_id, folder.label, disk)
     try:
         for row in _READERS[table](snapshot, identity, subjects):
-            yield {"store": store, "stream": name} | row
+            yield {"store": store, "account": folder.account, "stream": folder.label} | row
     finally:
         snapshot.stop()
 

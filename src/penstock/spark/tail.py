@@ -21,6 +21,7 @@ from penstock.store.identity import read_identity
 from penstock.store.layout import StreamPaths
 from penstock.store.marker import require_marker
 from penstock.store.snapshot import Snapshot
+from penstock.store.stream_folders import StreamFolder, find_stream, is_stream, list_folders, list_streams, names_of
 from penstock.store.summary import OFFSETS
 from penstock.store.view import StreamView, block_views
 
@@ -33,9 +34,9 @@ Found = TypeVar("Found")
 class Tail:
     """A stream's committed end, as of the last `refresh`."""
 
-    def __init__(self, root: str, disk: Disk | None = None) -> None:
+    def __init__(self, root: str, disk: Disk | None = None, name: str = "") -> None:
         self.root = root
-        self.name = os.path.basename(root)
+        self.name = name or os.path.basename(root)
         self.label = f"stream {self.name} in {os.path.dirname(os.path.dirname(root))}"
         self.is_missing = False
         self._disk = disk or Disk()
@@ -287,34 +288,52 @@ class Tails:
     """The streams of a query by directory: those that it names, or all of its stores, with those that come later."""
 
     def __init__(
-        self, paths: Sequence[str], streams: Sequence[str] | None, account: str = "$G", disk: Disk | None = None
+        self,
+        paths: Sequence[str],
+        streams: Sequence[str] | None,
+        account: str | None = None,
+        disk: Disk | None = None,
     ) -> None:
         self._disk = disk or Disk()
-        self._folders = [os.path.join(os.path.abspath(path), account) for path in dict.fromkeys(paths)]
-        self._streams = streams
+        self._stores = [os.path.abspath(path) for path in dict.fromkeys(paths)]
+        self._streams, self._account = streams, account
         self._by_root: dict[str, Tail] = {}
-        for folder in self._folders:
-            require_marker(os.path.dirname(folder), self._disk)
+        self._found: dict[tuple[str, str], str] = {}  # the folder of a named stream, by store and name
+        for store in self._stores:
+            require_marker(store, self._disk)
         self._open_new()
 
     def check_named(self, known_before: Iterable[str] = ()) -> None:
         """StreamNotFound unless each named stream is in one of the stores, or was in one when the query ran before."""
-        there = {tail.name for tail in self._by_root.values()} | {os.path.basename(root) for root in known_before}
+        before = {os.path.basename(root) for root in known_before}
         for name in self._streams or ():
-            if name not in there:
-                stores = ", ".join(os.path.dirname(folder) for folder in self._folders)
-                known = sorted({one for folder in self._folders for one in _names(folder)})
-                raise StreamNotFound(f"stream {name!r} not found in {stores}; there are: {', '.join(known) or 'none'}")
+            if name.rpartition("/")[2] not in before and all(
+                (store, name) not in self._found for store in self._stores
+            ):
+                stores = ", ".join(self._stores)
+                known = [one for store in self._stores for one in list_streams(store, self._account)]
+                raise StreamNotFound(f"stream {name!r} not found in {stores}; there are: {names_of(known) or 'none'}")
 
     def _open_new(self) -> None:
-        for folder in self._folders:
-            for name in _names(folder) if self._streams is None else self._streams:
-                root = os.path.join(folder, name)
-                if root not in self._by_root and _is_stream(root):
-                    try:
-                        self._by_root[root] = Tail(root, self._disk)
-                    except FileNotFoundError:
-                        continue  # it is being made, or deleted, just now: the next look tells
+        for store in self._stores:
+            for one in self._missing(store):
+                try:
+                    self._by_root[one.root] = Tail(one.root, self._disk, one.label)
+                except FileNotFoundError:
+                    continue  # it is being made, or deleted, just now: the next look tells
+
+    def _missing(self, store: str) -> list[StreamFolder]:
+        """The streams that are not followed yet; those that are followed cost no look at their files."""
+        left = [name for name in self._streams or () if self._found.get((store, name)) not in self._by_root]
+        if self._streams is not None and not left:
+            return []
+        there = [one for one in list_folders(store, self._account) if one.root in self._by_root or is_stream(one.root)]
+        if self._streams is not None:
+            known = {name for one in there for name in (one.name, one.full_name)}
+            named = {name: find_stream(store, there, name, self._account) for name in left if name in known}
+            self._found |= {(store, name): one.root for name, one in named.items()}
+            there = list(named.values())
+        return [one for one in there if one.root not in self._by_root]
 
     def refresh(self) -> dict[str, Tail]:
         """All streams that are there now, by directory."""
@@ -330,16 +349,3 @@ class Tails:
     def close(self) -> None:
         for tail in self._by_root.values():
             tail.close()
-
-
-def _names(folder: str) -> list[str]:
-    """What may be streams: no name of one has a dot, what is left of a deleted one has."""
-    try:
-        return [name for name in os.listdir(folder) if "." not in name]
-    except FileNotFoundError:
-        return []
-
-
-def _is_stream(root: str) -> bool:
-    paths = StreamPaths(root)
-    return os.path.exists(paths.config) or os.path.exists(paths.config_copy)

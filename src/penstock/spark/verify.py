@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.db.lock import holder_of
-from penstock.errors import CorruptBlock, StreamNotFound
+from penstock.errors import CorruptBlock
 from penstock.kernel.constants import HEAD_SLOT_SIZE, HEAD_SLOT_STRIDE
 from penstock.kernel.disk import Disk
 from penstock.kernel.seq_set import SeqSet
@@ -30,6 +30,7 @@ from penstock.store.layout import StreamPaths, boot_id, parse_block_name
 from penstock.store.marker import require_marker
 from penstock.store.recovery import subtract
 from penstock.store.report import Report
+from penstock.store.stream_folders import StreamFolder, list_streams, pick_streams
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,6 +62,7 @@ class StreamTotals:
     bytes: int = 0
     messages: int = 0
     controls: int = 0
+    account: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +90,23 @@ def run(
     path: str | os.PathLike[str],
     *,
     streams: Sequence[str] | None = None,
-    account: str = "$G",
+    account: str | None = None,
     max_bytes: int = MAX_BYTES,
     on_progress: OnProgress | None = None,
 ) -> Verified:
     """Check a store, or some of its streams, beside a running writer or with none."""
     root = os.path.abspath(os.fspath(path))
-    names = stream_folders(root, account, streams)
+    require_marker(root, Disk())  # NotAStore and StreamNotFound before Spark has anything to do
+    folders = tuple(pick_streams(root, list_streams(root, account, with_broken=True), streams, account))
     began = time.monotonic()
-    plan = partial(plan_checks, root, account, tuple(names), max_bytes, cores_of(spark))
+    plan = partial(plan_checks, root, folders, max_bytes, cores_of(spark))
     with watched(spark, on_progress):
         rows = job_frame(spark, "verify", SCHEMA, plan, check_part).collect()
     problems, notes = _merge([json.loads(row["found"]) for row in rows])
-    each = [StreamTotals(name, *_sums([row for row in rows if row["stream"] == name])) for name in names]
+    each = [
+        StreamTotals(one.label, *_sums([row for row in rows if row["stream"] == one.label]), account=one.account)
+        for one in folders
+    ]
     return Verified(
         path=root,
         damage=small_frame(spark, DAMAGE, map(_row, problems)),
@@ -154,33 +160,18 @@ def _problem(fields: dict[str, Any]) -> Problem:
 # Planning.
 
 
-def stream_folders(root: str, account: str, wanted: Sequence[str] | None) -> list[str]:
-    """The folders that are, or once were, streams; NotAStore and StreamNotFound before Spark has anything to do."""
-    require_marker(root, Disk())
-    folder = os.path.join(root, account)
-    there = []
-    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
-        marks = ("config.json", "config.copy.json", "blocks")
-        if "." not in name and any(os.path.exists(os.path.join(folder, name, mark)) for mark in marks):
-            there.append(name)
-    for name in wanted or ():
-        if name not in there:
-            raise StreamNotFound(f"stream {name!r} not found in {root}; there are: {', '.join(there) or 'none'}")
-    return [name for name in there if not wanted or name in set(wanted)]
-
-
 def plan_checks(
-    root: str, account: str, streams: Sequence[str], max_bytes: int, min_parts: int
+    root: str, streams: Sequence[StreamFolder], max_bytes: int, min_parts: int
 ) -> list[StreamFiles | BlockRun]:
     """The tasks of a verification: the largest first, so that no core waits long at the end."""
     disk, has_writer = Disk(), holder_of(root) is not None
     found: list[StreamFiles | BlockRun] = []
     sized: list[tuple[StreamPaths, list[tuple[int, str]], list[int], str]] = []
-    for name in streams:
-        paths = StreamPaths(os.path.join(root, account, name))
-        found.append(StreamFiles(paths.root, name, has_writer))
+    for one in streams:
+        paths = StreamPaths(one.root)
+        found.append(StreamFiles(paths.root, one.label, has_writer))
         blocks = list_blocks(paths)
-        sized.append((paths, blocks, sizes_of(paths, blocks), name))
+        sized.append((paths, blocks, sizes_of(paths, blocks), one.label))
     total = sum(sum(sizes) for _, _, sizes, _ in sized)
     target = max(1, min(max_bytes, -(-total // min_parts)))
     for paths, blocks, sizes, name in sized:

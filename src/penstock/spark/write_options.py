@@ -31,7 +31,8 @@ _SPARKS_OWN = {"checkpointlocation", "queryname"}  # a streaming query hands its
 class WriteOptions:
     path: str
     stream: str
-    account: str = "$G"
+    account: str | None = None
+    """None: that of the stream called so; of a new one, `$G`."""
     subject: str = ""
     """The column's name; "": `subject`, if there is one."""
     payload: str = ""

@@ -102,8 +102,11 @@ class _Writer:
         self.options = WriteOptions.parse(dict(options))
         self.columns = MessageColumns.choose(schema, self.options)
         from penstock.db.adopt import root_of
+        from penstock.store.stream_folders import place_of
 
-        self.root = root_of(self.options.path, self.options.stream, self.options.account)
+        path = self.options.path
+        self.account, self.stream = place_of(os.path.abspath(path), self.options.stream, self.options.account)
+        self.root = root_of(path, self.stream, self.account)
         if not os.path.exists(os.path.join(self.root, "config.json")):
             self._create()
 
@@ -121,7 +124,7 @@ class _Writer:
                 f"there is no stream {options.stream} in {options.path}; "
                 'make it first, or give its subjects: .option("createSubjects", "orders.>")'
             )
-        create_stream(options.path, options.stream, {"subjects": list(options.create)}, account=options.account)
+        create_stream(options.path, self.stream, {"subjects": list(options.create)}, account=self.account)
 
     def _stage(self, rows: Iterator[pa.RecordBatch], job: str, query: str = "") -> Staged:
         from pyspark import TaskContext
@@ -153,7 +156,7 @@ class _Writer:
         infos = [one.info for one in sorted(staged, key=lambda one: int(one.info["part"]))]
         options, job = self.options, staged[0].job
         try:
-            adopt(options.path, options.stream, job, infos, query=query, batch=batch, account=options.account)
+            adopt(options.path, self.stream, job, infos, query=query, batch=batch, account=self.account)
         except (PenstockError, OSError) as error:
             if job not in jobs_being_adopted(Disk(), StreamPaths(self.root)):
                 raise
