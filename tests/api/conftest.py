@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 from penstock.api.jetstream import JetStream
-from penstock.broker.account import Account, Request
+from penstock.broker.account import Account
 from penstock.broker.turn import Turn
 from penstock.db.database import Database
 from penstock.kernel.hub import Hub
+from penstock.kernel.origin import Origin
 from penstock.server.options import JetStreamLimits, JetStreamOptions, Options
+from penstock.testing.inside_client import Heard, subscribe
 
 TIMEOUT_S = 10.0
 
@@ -53,9 +55,9 @@ class Caller:
         self._count += 1
         inbox = f"_INBOX.{id(self)}.{self._count}"
         replies: asyncio.Queue[Reply] = asyncio.Queue()
-        service = self.account.serve(inbox, lambda request: replies.put_nowait(Reply(request.headers, request.payload)))
+        hearer = subscribe(self.account, inbox, lambda heard: replies.put_nowait(Reply(heard.headers, heard.payload)))
         body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
-        self.account.publish(subject.encode(), body, headers, inbox.encode())
+        self.account.publish(Origin.CLIENT, subject.encode(), body, headers, inbox.encode())
         self.account.turn.end()
         found: list[Reply] = []
         try:
@@ -64,7 +66,7 @@ class Caller:
                 if (found[-1].headers or b"").startswith(b"NATS/1.0 "):
                     break
         finally:
-            service.close()
+            hearer.close()
         return found
 
     async def api(self, subject: str, payload: bytes | dict[str, Any] = b"", headers: bytes | None = None) -> Any:
@@ -75,10 +77,10 @@ class Caller:
         return (await self.ask(subject, payload, headers))[0].json
 
     def listen(self, subject: str) -> None:
-        def hear(request: Request) -> None:
-            self.heard.append((request.subject, request.payload))
+        def hear(heard: Heard) -> None:
+            self.heard.append((heard.subject, heard.payload))
 
-        self.account.serve(subject, hear)
+        subscribe(self.account, subject, hear)
 
 
 class Place:

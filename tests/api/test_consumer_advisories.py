@@ -12,11 +12,12 @@ import pytest
 
 from penstock.api.advisories import Advisories
 from penstock.api.consumer_advisories import ConsumerAdvisories
-from penstock.broker.account import Account, Request
+from penstock.broker.account import Account
 from penstock.broker.turn import Turn
 from penstock.consumer.config import ConsumerConfig
 from penstock.consumer.moment import parse_moment
 from penstock.kernel.hub import Hub
+from penstock.testing.inside_client import Heard, subscribe
 
 NOW_NS = 1_794_768_763_000_000_000
 HEAD = ["type", "id", "timestamp"]
@@ -28,13 +29,13 @@ def heard(tell: Tell, listens: str = "$JS.EVENT.>", domain: str = "", **config: 
     """What somebody hears who listens while a consumer's news are told."""
     found: list[tuple[str, Any]] = []
 
-    def hear(request: Request) -> None:
-        found.append((request.subject.decode(), json.loads(request.payload)))
+    def hear(heard: Heard) -> None:
+        found.append((heard.subject.decode(), json.loads(heard.payload)))
 
     async def main() -> None:
         turn = Turn(asyncio.get_running_loop(), Hub())
         account = Account("$G", turn)
-        account.serve(listens, hear)
+        subscribe(account, listens, hear)
         news = ConsumerAdvisories(Advisories("here", domain, lambda: NOW_NS), account, "S")
         tell(news, SimpleNamespace(name="C", config=ConsumerConfig(**config)))
         turn.end()

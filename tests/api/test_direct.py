@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from tests.api.conftest import Place, Reply
 
+from penstock.kernel.origin import Origin
+
 Run = Callable[..., None]
 GET = "$JS.API.DIRECT.GET.D"
 
@@ -19,7 +21,7 @@ async def filled(place: Place, count: int = 8, **config: Any) -> None:
     await place.caller.api("STREAM.CREATE.D", {"name": "D", "subjects": ["d.>"], "allow_direct": True, **config})
     for n in range(count):
         headers = b"NATS/1.0\r\nX: y\r\n\r\n" if n % 2 else None
-        place.caller.account.publish(f"d.{n % 3}".encode(), b"body%d" % n, headers)
+        place.caller.account.publish(Origin.CLIENT, f"d.{n % 3}".encode(), b"body%d" % n, headers)
     place.turn_end()
     await place.jetstream.accounts["$G"].streams["D"].committed()
 
@@ -180,7 +182,7 @@ def test_more_than_1024_last_are_refused(run: Run) -> None:
     async def test(place: Place) -> None:
         await place.caller.api("STREAM.CREATE.D", {"name": "D", "subjects": ["d.*"], "allow_direct": True})
         for n in range(1025):
-            place.caller.account.publish(b"d.%d" % n, b"")
+            place.caller.account.publish(Origin.CLIENT, b"d.%d" % n, b"")
         await place.jetstream.accounts["$G"].streams["D"].committed()
         (found,) = await place.caller.ask(GET, {"multi_last": ["d.*"]})
         assert status(found) == "NATS/1.0 413 Too Many Results"
@@ -192,7 +194,7 @@ def test_only_what_is_durable_is_read(run: Run) -> None:
     async def test(place: Place) -> None:
         await filled(place, count=1)
         intake = place.jetstream.accounts["$G"].streams["D"]
-        place.caller.account.publish(b"d.0", b"not yet synced")
+        place.caller.account.publish(Origin.CLIENT, b"d.0", b"not yet synced")
         assert intake.stream.store.core.committed_seq == 1
         (found,) = await place.caller.ask(GET, {"last_by_subj": "d.0"})
         assert found.payload in (b"body0", b"not yet synced")

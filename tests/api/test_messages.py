@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from tests.api.conftest import Place
 
+from penstock.kernel.origin import Origin
+
 Run = Callable[..., None]
 
 
@@ -137,7 +139,7 @@ def test_a_purge_waits_for_what_was_published_before_it(run: Run) -> None:
     async def test(place: Place) -> None:
         await place.caller.api("STREAM.CREATE.S", {"name": "S"})
         for _ in range(100):
-            place.caller.account.publish(b"S", b"x")
+            place.caller.account.publish(Origin.CLIENT, b"S", b"x")
         assert (await place.caller.api("STREAM.PURGE.S"))["purged"] == 100
         assert (await place.caller.publish("S", b"y"))["seq"] == 101
 
@@ -148,7 +150,7 @@ def test_a_long_purge_goes_in_slices(run: Run) -> None:
     async def test(place: Place) -> None:
         await place.caller.api("STREAM.CREATE.S", {"name": "S", "subjects": ["s.*"]})
         for n in range(30_000):
-            place.caller.account.publish(b"s.%d" % (n % 3), b"")
+            place.caller.account.publish(Origin.CLIENT, b"s.%d" % (n % 3), b"")
         assert (await place.caller.api("STREAM.PURGE.S", {"filter": "s.1", "keep": 10}))["purged"] == 9_990
         assert (await place.caller.api("STREAM.PURGE.S", {"filter": "s.2", "seq": 15_001}))["purged"] == 5_000
         assert (await place.caller.api("STREAM.PURGE.S", {"keep": 100}))["purged"] == 14_910

@@ -10,6 +10,7 @@ from typing import Any
 from tests.api.conftest import Place, opened
 
 import penstock
+from penstock.kernel.origin import Origin
 
 Run = Callable[..., None]
 TYPE = "io.nats.jetstream.api.v1."
@@ -128,7 +129,7 @@ def test_info_counts_what_was_just_published(run: Run) -> None:
     async def test(place: Place) -> None:
         await place.caller.api("STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"]})
         for n in range(20):
-            place.caller.account.publish(b"s.%d" % (n % 4), b"x")
+            place.caller.account.publish(Origin.CLIENT, b"s.%d" % (n % 4), b"x")
         found = await place.caller.api("STREAM.INFO.S", {"subjects_filter": ">", "deleted_details": True})
         assert found["state"]["messages"] == 20
         assert found["state"]["subjects"] == {f"s.{n}": 5 for n in range(4)}

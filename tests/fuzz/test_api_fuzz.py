@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from tests.api.conftest import Place, opened
 
+from penstock.kernel.origin import Origin
+
 COUNT = int(os.environ.get("N") or 20_000) // 10
 SUBJECTS = [
     *("INFO", "STREAM.NAMES", "STREAM.LIST", "STREAM.INFO.S", "STREAM.INFO.T", "STREAM.CREATE.S", "STREAM.CREATE.T"),
@@ -105,7 +107,7 @@ def test_any_request_is_answered_and_nothing_breaks(
                     await place.caller.api("STREAM.DELETE.S")
                     await place.caller.api("STREAM.CREATE.S", settings)
                     for n in range(5):
-                        place.caller.account.publish(b"s.%d" % n, b"x")
+                        place.caller.account.publish(Origin.CLIENT, b"s.%d" % n, b"x")
                 await ask(place)
 
     with caplog.at_level(logging.ERROR):

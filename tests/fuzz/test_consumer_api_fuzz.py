@@ -17,6 +17,8 @@ import pytest
 from tests.api.conftest import Place, opened
 
 from penstock.consumer.config import ENUMS, FIELD_TYPES
+from penstock.kernel.origin import Origin
+from penstock.testing.inside_client import subscribe
 
 COUNT = int(os.environ.get("N") or 10_000) // 10
 NAMES = ("a", "b", "c", "d")
@@ -89,12 +91,14 @@ def test_any_request_about_consumers_is_answered_and_nothing_breaks(
             text = found.json.get("error", {}).get("description", "")
             assert "internal error" not in text, f"seed {seed}: {subject} {payload!r}"
         elif luck < 0.6:
-            account.publish(b"s.%d" % chance.randrange(4), b"x")
+            account.publish(Origin.CLIENT, b"s.%d" % chance.randrange(4), b"x")
         elif luck < 0.8:
             pull = b"$JS.API.CONSUMER.MSG.NEXT.S." + chance.choice(NAMES).encode()
-            account.publish(pull, chance.choice(PULLS), None, b"got.it")
+            account.publish(Origin.CLIENT, pull, chance.choice(PULLS), None, b"got.it")
         elif luck < 0.95 and acks:
-            account.publish(chance.choice(acks), chance.choice(ACKS), None, chance.choice([None, b"got.it"]))
+            account.publish(
+                Origin.CLIENT, chance.choice(acks), chance.choice(ACKS), None, chance.choice([None, b"got.it"])
+            )
         elif luck < 0.97:
             name = chance.choice(NAMES)
             if name in place.jetstream.accounts["$G"].streams["S"].stream.consumers.by_name:
@@ -103,14 +107,14 @@ def test_any_request_about_consumers_is_answered_and_nothing_breaks(
                 assert "internal error" not in found.payload.decode(), f"seed {seed}: reset {body}"
         else:
             ack = f"$JS.ACK.S.{chance.choice(NAMES)}.{chance.choice(NUMBERS)}.{chance.choice(NUMBERS)}.1.1.1"
-            account.publish(ack.encode(), chance.choice(ACKS))
+            account.publish(Origin.CLIENT, ack.encode(), chance.choice(ACKS))
         place.turn_end()
 
     async def main() -> None:
         async with opened(tmp_path / "store", durability="lazy") as place:
             await place.caller.api("STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"], "retention": retention})
-            place.caller.account.serve("got.>", lambda request: acks.append(request.reply) if request.reply else None)
-            place.caller.account.serve("out.d", lambda request: acks.append(request.reply) if request.reply else None)
+            subscribe(place.caller.account, "got.>", lambda heard: acks.append(heard.reply) if heard.reply else None)
+            subscribe(place.caller.account, "out.d", lambda heard: acks.append(heard.reply) if heard.reply else None)
             for _ in range(COUNT):
                 await step(place)
                 del acks[:-50]

@@ -14,6 +14,7 @@ from penstock.kernel.reader import Reader
 from penstock.kernel.sublist import Sublist
 from penstock.store.limits import Limits
 from penstock.store.memory_store import MemoryStore
+from penstock.testing.inside_client import InsideClient
 
 SECOND = 10**9
 HEADERS = b"NATS/1.0\r\nX: y\r\n\r\n"
@@ -28,11 +29,14 @@ class Place:
         self.hub.on_turn = lambda: None
         self.hub.add_sublist(self.sublist)
         self.sender = DirectSender(self.hub, self.sublist, self.store.core, b"S")
-        self.heard: list[tuple[bytes | None, bytes]] = []
-        self.sublist.add_service(self.hear, b"inbox", b"")
+        self._heard: list[tuple[bytes | None, bytes]] = []
+        self._client = InsideClient(self.hub, self.sublist)
+        self._client.subscribe("inbox", lambda heard: self._heard.append((heard.headers, heard.payload)))
 
-    def hear(self, client: object, subject: bytes, reply: bytes | None, headers: bytes | None, payload: bytes) -> None:
-        self.heard.append((headers, payload))
+    @property
+    def heard(self) -> list[tuple[bytes | None, bytes]]:
+        self.hub.flush()
+        return self._heard
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernel.hub import Hub, Link
+from penstock.kernel.origin import Origin
 from penstock.kernel.sublist import Sublist
 
 
@@ -248,7 +249,7 @@ def test_services_that_publish_to_services_are_called_one_after_the_other() -> N
     def chain(client: object, subject: bytes, reply: object, headers: object, payload: bytes) -> None:
         seen.append(payload)
         if len(payload) < 200:
-            hub.send(sublist, b"chain", payload + b"x")
+            hub.send(Origin.CLIENT, sublist, b"chain", payload + b"x")
 
     sublist.add_service(chain, b"chain")
     peer = Peer(place)

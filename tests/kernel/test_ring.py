@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rings import rings
 
 from penstock.kernel.hub import Hub, Link
+from penstock.kernel.origin import Origin
 from penstock.kernel.ring import Ring
 from penstock.kernel.sublist import Sublist
 
@@ -79,7 +80,7 @@ class Place:
 
     def publish(self, payload: bytes) -> bytes:
         """To all of them: the frame that each is to get."""
-        self.hub.send(self.sublist, b"a", payload)
+        self.hub.send(Origin.CLIENT, self.sublist, b"a", payload)
         self.hub.flush()
         return FRAME % (len(payload), payload)
 
@@ -152,7 +153,7 @@ def test_a_descriptor_that_has_become_another_ring_is_done_without(five: Place) 
     """It takes nothing, and says no error; with the errno of an interrupted call still there it was tried for ever."""
     other = Place(0)
     os.dup2(other.ring, five.ring)
-    five.hub.send(five.sublist, b"a", b"1")
+    five.hub.send(Origin.CLIENT, five.sublist, b"a", b"1")
     libc = ctypes.CDLL(None)
     libc.__errno_location.restype = ctypes.POINTER(ctypes.c_int)
     libc.__errno_location()[0] = errno.EINTR

@@ -7,6 +7,25 @@ LINE_END = "a line end is no blank: there it passes into the subject that others
 INTO_STREAM = (
     "what is delivered into a stream is stored under the subject that the stream takes; there under its old one"
 )
+NO_COMMAND = "what the server publishes by itself is no command to it (docs/publishes.md); there it is obeyed"
+COMMANDS = ("STREAM.DELETE.V", "STREAM.PURGE.V", "STREAM.MSG.DELETE.V", "STREAM.CREATE.NEW", "CONSUMER.DELETE.V.C")
+# Who hears, of the listeners that obey there, what is published in each way.
+OBEYED = {
+    "a pulled message": ("pull requests",),
+    "the message after `+NXT`": ("pull requests",),
+    "a pushed message": ("pull requests",),
+    "the status of a pull request": ("services", "flow control"),
+    "a push consumer's heartbeat or flow control request": ("services", "acks", "flow control"),
+    "the answer to an ack": ("services", "flow control"),
+    "a PubAck": ("services", "flow control"),
+    "the refusal of a publish": ("services", "flow control"),
+    "an answer of `$JS.API`": ("flow control",),
+    "an answer of `$SYS.REQ`": ("flow control",),
+    "a message got directly": ("services", "flow control"),
+    "the status of a direct get": ("services", "flow control"),
+    "a republished message": ("services", "acks", "flow control"),
+    "an advisory or a metric": (),
+}
 DIFFERENT: dict[str, dict[str, str]] = {
     "consumer_pull": {
         "a reply into a stream": INTO_STREAM,
@@ -31,6 +50,15 @@ DIFFERENT: dict[str, dict[str, str]] = {
     },
     "permissions": {
         "subscribe a wildcard": "s.> is let in where s.* is allowed, as there, but hears only what is allowed",
+    },
+    "publishes": {
+        **{f"{way} → {listener}": NO_COMMAND for way, listeners in OBEYED.items() for listener in listeners},
+        "a pulled message → streams": INTO_STREAM,
+        "the message after `+NXT` → streams": INTO_STREAM,
+        "a pushed message → streams": INTO_STREAM,
+        **{f"a user who may get: {command}": NO_COMMAND for command in COMMANDS},
+        "a user who may ack: STREAM.DELETE.V": NO_COMMAND,
+        "a user who may ack: STREAM.PURGE.V": NO_COMMAND,
     },
     "random_requests": {
         "seed 5": ONTO_ITSELF,

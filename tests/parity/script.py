@@ -160,6 +160,24 @@ class Connection:
         self._script.note(self.name, did, at_once + [frame for frame in told if frame not in at_once])
         return frames
 
+    def take(self, count: int) -> list[Frame]:
+        """The next `count` frames, for the case alone."""
+        left = [count]
+
+        def is_last(_: Frame) -> bool:
+            left[0] -= 1
+            return left[0] == 0
+
+        return self._read_until(f"take {count}", is_last, is_kept=False)
+
+    def take_until(self, text: bytes) -> list[Frame]:
+        """Everything up to a frame that has `text` in its headers or payload, for the case alone."""
+
+        def is_last(frame: Frame) -> bool:
+            return text in (frame.headers or b"") or text in frame.payload
+
+        return self._read_until(f"take until {text.decode()}", is_last, is_kept=False)
+
     def expect_close(self, did: str = "read until the end") -> list[Frame]:
         return self._read_until(did, lambda _: False)
 

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.account import Account, Request
+from penstock.broker.account import Account
+from penstock.kernel.origin import Origin
 from penstock.server import system_answers, system_requests
 from penstock.server.options import Options
 from penstock.server.server import Server
 from penstock.server.system_requests import SystemRequests
+from penstock.testing.inside_client import Heard, subscribe
 
 
 def run(play: Callable[[Server], Awaitable[None]]) -> None:
@@ -44,12 +46,12 @@ async def ask(server: Server, subject: str, payload: bytes = b"") -> Any:
     """Publish a request from inside, and give the answer as JSON."""
     assert server.system is not None
     heard: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-    service = server.system.serve("answer", lambda request: heard.set_result(request.payload))
-    server.system.publish(subject.encode(), payload, None, b"answer")
+    hearer = subscribe(server.system, "answer", lambda one: heard.set_result(one.payload))
+    server.system.publish(Origin.CLIENT, subject.encode(), payload, None, b"answer")
     try:
         return json.loads(await asyncio.wait_for(heard, 5))
     finally:
-        service.close()
+        hearer.close()
 
 
 def test_no_event_is_made_when_nobody_listens() -> None:
@@ -64,8 +66,8 @@ def test_no_event_is_made_when_nobody_listens() -> None:
 def test_events_number_one_after_the_other() -> None:
     async def play(server: Server) -> None:
         assert server.system is not None
-        heard: asyncio.Queue[Request] = asyncio.Queue()
-        server.system.serve("$SYS.ACCOUNT.>", heard.put_nowait)
+        heard: asyncio.Queue[Heard] = asyncio.Queue()
+        subscribe(server.system, "$SYS.ACCOUNT.>", heard.put_nowait)
         await come_and_go(server)
         found = [await asyncio.wait_for(heard.get(), 5) for _ in range(2)]
         assert [one.subject for one in found] == [b"$SYS.ACCOUNT.$G.CONNECT", b"$SYS.ACCOUNT.$G.DISCONNECT"]
@@ -84,7 +86,7 @@ def test_an_answer_that_fails_is_told_and_the_others_are_answered(monkeypatch: p
         monkeypatch.setattr(server.log, "error", said.append)
         monkeypatch.setattr(system_answers, "make_routez", broken)
         assert server.system is not None
-        server.system.publish(b"$SYS.REQ.SERVER.PING.ROUTEZ", b"", None, b"nobody")
+        server.system.publish(Origin.CLIENT, b"$SYS.REQ.SERVER.PING.ROUTEZ", b"", None, b"nobody")
         assert (await ask(server, "$SYS.REQ.SERVER.PING.LEAFZ"))["data"]["leafs"] == []
         assert len(said) == 1 and "this page cannot be made" in said[0]
 
@@ -100,15 +102,15 @@ def test_requests_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch, name: s
         assert server.system is not None
         done = asyncio.Event()
 
-        def count(request: Request) -> None:
+        def count(heard: Heard) -> None:
             nonlocal answered
             answered += 1
             if answered == 3:
                 done.set()
 
-        server.system.serve("answers", count)
+        subscribe(server.system, "answers", count)
         for _ in range(50):
-            server.system.publish(b"$SYS.REQ.SERVER.PING.IDZ", payload, None, b"answers")
+            server.system.publish(Origin.CLIENT, b"$SYS.REQ.SERVER.PING.IDZ", payload, None, b"answers")
         await asyncio.wait_for(done.wait(), 5)
         await ask(server, "$SYS.REQ.SERVER.PING.IDZ")  # the queue is empty, and takes more
         assert answered == 3
@@ -133,7 +135,7 @@ def test_after_the_stop_nothing_is_heard_any_more() -> None:
     async def play(server: Server) -> None:
         assert server.system is not None
         requests: SystemRequests = server.system_service._requests
-        server.system.publish(b"$SYS.REQ.SERVER.PING.VARZ", b"", None, b"answers")
+        server.system.publish(Origin.CLIENT, b"$SYS.REQ.SERVER.PING.VARZ", b"", None, b"answers")
         server.system_service.stop()
         assert not server.system.has_interest(b"$SYS.REQ.SERVER.PING.VARZ")
         assert requests.queue() == (0, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from penstock.kernel.origin import Origin
 from penstock.wire.go_json import encode, time_text
 from penstock.wire.nuid import make_nuid
 
@@ -66,7 +67,7 @@ class Advisories:
         told = {"type": kind, "id": make_nuid(), "timestamp": time_text(self.now_ns()), **fields}
         if self._domain:
             told["domain"] = self._domain
-        account.publish(subject, encode(told | (last or {})))
+        account.publish(Origin.EVENT, subject, encode(told | (last or {})))
 
     def _client(self, request: Request) -> dict[str, Any]:
         """Who asked, without what is empty."""

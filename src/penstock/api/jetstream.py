@@ -26,6 +26,7 @@ from penstock.api.usage import ServerLimits, Usage, server_limits
 from penstock.broker.account import Account, Request, Service
 from penstock.db.database import Database
 from penstock.errors import MemoryExceeded, PenstockError, StorageExceeded, StoreError, StreamNotFound
+from penstock.kernel.origin import Origin
 
 if TYPE_CHECKING:
     from penstock.server.options import JetStreamLimits, JetStreamOptions, Options
@@ -55,6 +56,11 @@ def folder_of(account: str) -> str:
     return "".join(
         char if _PLAIN.match(char) else "".join(f"%{byte:02X}" for byte in char.encode()) for char in account
     )
+
+
+def _pass_on(request: Request) -> int:
+    """Publish a client's message on the subject that it stands for: how many heard it."""
+    return request.account.publish(Origin.CLIENT, request.subject, request.payload, request.headers, request.reply)
 
 
 class Host(Protocol):
@@ -197,7 +203,7 @@ class JetStream:
         tail = request.subject[len(self.domain) + 9 :]
         if tail.startswith(MAPPED):
             request.subject = tail
-            if not request.account.publish(tail, request.payload, request.headers, request.reply):
+            if not _pass_on(request):
                 no_responders(request)
             return
         if not tail.startswith(SERVED) and tail != b"INFO":
@@ -205,7 +211,7 @@ class JetStream:
             return
         request.subject = b"$JS.API." + tail
         if tail.startswith(NEXT):
-            if not request.account.publish(request.subject, request.payload, request.headers, request.reply):
+            if not _pass_on(request):
                 no_responders(request)
         else:
             self._request(request)

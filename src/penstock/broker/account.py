@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.kernel.client import Client
+from penstock.kernel.origin import Origin
 from penstock.kernel.sublist import Sublist
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Request:
         payload: bytes,
     ) -> None:
         self.account = account
-        self.client = client  # None: the server itself published it
+        self.client = client  # None: the server passed it on
         self.subject = subject
         self.reply = reply
         self.headers = headers
@@ -48,7 +49,7 @@ class Request:
     def respond(self, payload: bytes, headers: bytes | None = None) -> None:
         """Answer; without a reply subject nobody waits for it."""
         if self.reply is not None:
-            self.account.publish(self.reply, payload, headers)
+            self.account.publish(Origin.ANSWER, self.reply, payload, headers)
 
 
 class Service:
@@ -89,10 +90,15 @@ class Account:
         self.slow_consumers = 0
 
     def publish(
-        self, subject: bytes, payload: bytes = b"", headers: bytes | None = None, reply: bytes | None = None
+        self,
+        origin: Origin,
+        subject: bytes,
+        payload: bytes = b"",
+        headers: bytes | None = None,
+        reply: bytes | None = None,
     ) -> int:
-        """Publish from the server itself: to clients, streams and services. How many heard it."""
-        return self.hub.send(self.sublist, subject, payload, headers, reply)
+        """Publish to those who hear the subject and whom `origin` reaches (docs/publishes.md): how many heard it."""
+        return self.hub.send(origin, self.sublist, subject, payload, headers, reply)
 
     def serve(self, subject: str, handler: Handler, queue: str | None = None) -> Service:
         """Call `handler` for every message on a subject; `close` of what this gives ends it."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from penstock.broker.delivery import Delivery
 from penstock.errors import StoreError
 from penstock.kernel.delivery import Desk
+from penstock.kernel.origin import Origin
 
 if TYPE_CHECKING:
     import asyncio
@@ -246,7 +247,7 @@ class ConsumerDesk:
         """Tell those whose acks are durable: whether nobody waits any more."""
         while self._answers and self.consumers.is_durable(self._answers[0][0]):
             for reply in self._answers.popleft()[1]:
-                self.account.publish(reply)
+                self.account.publish(Origin.ANSWER, reply)
         if self._answers and self.consumers.log is not None and self.consumers.log.failure() is not None:
             self._mend_soon()
         return not self._answers

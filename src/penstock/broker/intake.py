@@ -14,6 +14,7 @@ from penstock.db.waiters import Waiters
 from penstock.errors import ApiError, BatchesDisabled, StoreClosed, StoreError, StoreFailed, TooManyRequests
 from penstock.kernel.answers import settle
 from penstock.kernel.ingest import Ingest
+from penstock.kernel.origin import Origin
 from penstock.store.file_store import FileStore
 from penstock.wire.go_json import encode
 
@@ -188,7 +189,7 @@ class Intake:
         self._warn(f"Dropping messages due to excessive stream ingest rate on '{self.account.name}' > '{self.name}'")
         answer = self.refusal(TooManyRequests())
         for reply in replies:
-            self.account.publish(reply, answer, TOO_MANY_REQUESTS)
+            self.account.publish(Origin.PUBACK, reply, answer, TOO_MANY_REQUESTS)
 
     def _warn(self, text: str) -> None:
         """Tell of a trouble; the same again at most once a second."""
@@ -380,14 +381,14 @@ class Intake:
         finally:
             lock.release()
         for subject, headers, payload in found:
-            self.account.publish(subject, payload, headers)
+            self.account.publish(Origin.REPUBLISH, subject, payload, headers)
 
     def refuse_batch(
         self, client: object, subject: bytes, reply: bytes | None, headers: bytes | None, payload: bytes
     ) -> None:
         """A publish whose reply asks for a batch, which the stream does not take."""
         if reply is not None and self.ingest.has_acks:
-            self.account.publish(reply, self.refusal(BatchesDisabled()))
+            self.account.publish(Origin.PUBACK, reply, self.refusal(BatchesDisabled()))
 
     async def committed(self) -> None:
         """Return once all that was appended so far is durable; raise when it was lost."""

@@ -12,7 +12,8 @@ from penstock.kernel.frame cimport DECIMAL_SIZE_MAX, write_decimal
 from penstock.kernel.hub cimport Hub
 from penstock.kernel.ingest cimport ANSWER_ACK, ANSWER_DUPLICATE, ANSWER_ERROR, ROOM_MORE, Chunk, Ingest, Waiting
 from penstock.kernel.letter cimport Letter
-from penstock.kernel.sublist cimport KIND_CLIENT, Sub, Sublist
+from penstock.kernel.origin cimport KIND_CLIENT, ORIGIN_PUBACK
+from penstock.kernel.sublist cimport Sub, Sublist
 
 cdef enum:
     SLICE_CLIENTS = 24                     # so many are answered before the sockets are looked at again
@@ -106,7 +107,7 @@ cdef int _write_other(Hub hub, Sublist sublist, Letter* letter, Waiting* item, u
         text[size] = c"}"
         letter.payload = text
         letter.payload_size = size + 1
-    return hub.route(sublist, None, letter, False)
+    return hub.route(sublist, None, letter, ORIGIN_PUBACK, False)
 
 
 def settle(Hub hub not None, Ingest ingest not None, Sublist sublist not None, Py_ssize_t clients_max=SLICE_CLIENTS):

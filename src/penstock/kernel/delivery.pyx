@@ -12,10 +12,10 @@ from libc.string cimport memcpy
 
 from penstock.kernel.ack_table cimport AckEntry
 from penstock.kernel.monotonic cimport monotonic_ns
+from penstock.kernel.origin cimport KIND_ACK, KIND_PULL
 from penstock.kernel.said cimport (
     ACK_TAIL_SIZE, SAID_ACK, SAID_NEXT, SAID_PROGRESS, SAID_VERB, Asked, Delivered, read_asked, read_delivered, read_verb,
 )
-from penstock.kernel.sublist cimport KIND_ACK, KIND_PULL
 
 log = logging.getLogger("penstock")
 

@@ -12,6 +12,7 @@ from penstock.kernel.format cimport FLAG_ERASED, FLAG_HEADERS
 from penstock.kernel.frame cimport write_decimal
 from penstock.kernel.hub cimport Hub, Letter
 from penstock.kernel.index cimport Index
+from penstock.kernel.origin cimport ORIGIN_DIRECT
 from penstock.kernel.reader cimport Reader
 from penstock.kernel.record cimport Record
 from penstock.kernel.sublist cimport Sublist
@@ -217,7 +218,7 @@ cdef class DirectSender:
         letter.payload = block + record.payload
         letter.payload_size = record.payload_size
         letter.copies = True
-        return self.hub.route(self.sublist, None, &letter, True)
+        return self.hub.route(self.sublist, None, &letter, ORIGIN_DIRECT, True)
 
     cdef int _end(self) except -1:
         """Streams and services that heard an answer are told at the end of the read, or now if there is none."""

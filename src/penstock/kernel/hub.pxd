@@ -43,9 +43,9 @@ cdef class Hub:
     cdef int publish(self, Link client, Command* command) except -1
     cdef int subscribe(self, Link client, Command* command) except -1
     cdef int unsubscribe(self, Client client, Command* command) except -1
-    cdef int route(self, Sublist sublist, Client publisher, Letter* letter, bint cached) except -1
+    cdef int route(self, Sublist sublist, Client publisher, Letter* letter, int origin, bint cached) except -1
     cdef int deliver_all(self, Answer* answer, Sublist sublist, Client publisher, Letter* letter, Letter* inner) except -1
-    cdef int route_to(self, Sublist sublist, const uint8_t* subject, uint32_t size, Letter* letter) except -1
+    cdef int route_to(self, Sublist sublist, const uint8_t* subject, uint32_t size, Letter* letter, int origin) except -1
     cdef bint deliver(self, Sub* sub, Sublist sublist, Client publisher, Letter* letter) except -1
     cdef int write(self, Client client, Sub* sub, Letter* letter) except -1
     cdef int written(self, Client client, size_t size) except -1

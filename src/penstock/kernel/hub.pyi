@@ -2,6 +2,7 @@ from collections.abc import Callable
 
 from penstock.kernel.client import Client
 from penstock.kernel.ingest import Ingest
+from penstock.kernel.origin import Origin
 from penstock.kernel.sublist import Sublist
 
 class Hub:
@@ -28,6 +29,7 @@ class Hub:
     def bury(self) -> None: ...
     def send(
         self,
+        origin: Origin,
         sublist: Sublist,
         subject: bytes,
         payload: bytes,

@@ -15,13 +15,14 @@ from libc.string cimport memcmp, memcpy, memmove
 from penstock.kernel.frame cimport write_decimal
 from penstock.kernel.hearer cimport Hearer
 from penstock.kernel.monotonic cimport monotonic_ns
+from penstock.kernel.origin cimport KIND_ACK, KIND_CLIENT, KIND_SERVICE, KIND_STREAM, ORIGIN_CLIENT, ORIGIN_COUNT, reaches
 from penstock.kernel.parser cimport (
     OP_CONNECT, OP_ERR, OP_FAULT, OP_HMSG, OP_INFO, OP_NONE, OP_PING, OP_PONG, OP_PUB, OP_SUB, OP_UNSUB, parse_command,
 )
 from penstock.kernel.pieces cimport free_aside
 from penstock.kernel.ring cimport RING_SIZE, Ring, Sending
 from penstock.kernel.subject cimport subject_is_valid
-from penstock.kernel.sublist cimport KIND_ACK, KIND_CLIENT, KIND_SERVICE, KIND_STREAM, Answer
+from penstock.kernel.sublist cimport Answer
 
 cdef extern from "Python.h":
     int PyBUF_WRITE
@@ -406,7 +407,7 @@ cdef class Hub:
         letter.payload = command.payload
         letter.payload_size = command.payload_size
         letter.copies = self.is_small
-        if not self.route(sublist, client, &letter, True) and command.reply_size and client.has_no_responders:
+        if not self.route(sublist, client, &letter, ORIGIN_CLIENT, True) and command.reply_size and client.has_no_responders:
             self.no_responders(client, command)
         return 0
 
@@ -483,9 +484,10 @@ cdef class Hub:
 
     # Messages.
 
-    cdef int route(self, Sublist sublist, Client publisher, Letter* letter, bint cached) except -1:
-        """Deliver to everyone who hears it: how many did."""
+    cdef int route(self, Sublist sublist, Client publisher, Letter* letter, int origin, bint cached) except -1:
+        """Deliver to everyone who hears it, as far as what `origin` publishes reaches them: how many did."""
         cdef Answer* answer
+        letter.origin = origin
         letter.tail_size = letter.plain_tail_size = 0
         if cached and letter.subject[0] == c"_" and _begins(letter.subject, letter.subject_size, b"_INBOX.", 7):
             cached = False                 # each is used once
@@ -494,10 +496,11 @@ cdef class Hub:
         answer = sublist.match(letter.subject, letter.subject_size, cached)
         return self.deliver_all(answer, sublist, publisher, letter, letter)
 
-    cdef int route_to(self, Sublist sublist, const uint8_t* subject, uint32_t size, Letter* letter) except -1:
+    cdef int route_to(self, Sublist sublist, const uint8_t* subject, uint32_t size, Letter* letter, int origin) except -1:
         """Deliver a message of a stream to everyone who hears `subject`, where it is sent under its own: how many did."""
-        cdef Letter inner = letter[0]      # streams and services know it by the subject that they hear
+        cdef Letter inner = letter[0]      # streams know it by the subject that they hear
         letter.tail_size = letter.plain_tail_size = 0
+        letter.origin = inner.origin = origin
         inner.subject = subject
         inner.subject_size = size
         return self.deliver_all(sublist.match(subject, size, False), sublist, None, letter, &inner)
@@ -550,6 +553,8 @@ cdef class Hub:
                 if not self.no_stall and publisher is not client:
                     publisher.is_stalled = True
             return True
+        if letter.origin != ORIGIN_CLIENT and not reaches(letter.origin, sub.kind):
+            return False                   # nobody gives a command through the server's own messages
         if sub.kind == KIND_SERVICE and sub.subject_size == 9 and _begins(letter.subject, letter.subject_size,
                                                                           b"$JS.API.CONSUMER.MSG.NEXT.", 26):
             return False                   # of the API only consumers hear it, one by one
@@ -684,9 +689,9 @@ cdef class Hub:
 
     # Doors.
 
-    def send(self, Sublist sublist not None, bytes subject not None, bytes payload not None, bytes headers=None,
+    def send(self, int origin, Sublist sublist not None, bytes subject not None, bytes payload not None, bytes headers=None,
              bytes reply=None, Client publisher=None):
-        """Publish from the server itself: how many heard it."""
+        """Publish in the name of `origin`: how many heard it."""
         cdef Letter letter
         cdef int heard
         letter.subject = <const uint8_t*>PyBytes_AS_STRING(subject)
@@ -698,7 +703,9 @@ cdef class Hub:
         letter.payload = <const uint8_t*>PyBytes_AS_STRING(payload)
         letter.payload_size = <uint32_t>PyBytes_GET_SIZE(payload)
         letter.copies = True
-        heard = self.route(sublist, publisher, &letter, True)
+        if not 0 <= origin < ORIGIN_COUNT:
+            raise ValueError(f"origin {origin} is none of kernel/origin.pxd")
+        heard = self.route(sublist, publisher, &letter, origin, True)
         if self.depth == 0 and (self.touched or self.calls):
             self.depth += 1
             try:

@@ -3,7 +3,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
-from penstock.kernel.sublist cimport KIND_CLIENT, Answer
+from penstock.kernel.origin cimport KIND_CLIENT, ORIGIN_DELIVERY, ORIGIN_STATUS, reaches
+from penstock.kernel.sublist cimport Answer
 
 cdef enum:
     CHOKED = 1048576                       # bytes that wait for a client before it is left alone
@@ -68,10 +69,16 @@ cdef class Mail(Hearer):
 
     cdef int resolve(self, const uint8_t* subject, uint32_t size, Hearing* hearing) except -1:
         cdef Answer* answer
+        cdef uint32_t n, count
         if hearing.generation != self.sublist.generation:
             answer = self.sublist.match(subject, size, False)
             hearing.sub = NULL
-            hearing.is_heard = answer.plain_count > 0 or answer.group_count > 0
+            hearing.is_heard = False
+            count = answer.group_ends[answer.group_count - 1] if answer.group_count else answer.plain_count
+            for n in range(count):
+                if reaches(ORIGIN_DELIVERY, answer.subs[n].kind):
+                    hearing.is_heard = True
+                    break
             if answer.plain_count == 1 and answer.group_count == 0 and answer.subs[0].kind == KIND_CLIENT:
                 hearing.sub = answer.subs[0]
             hearing.generation = self.sublist.generation
@@ -112,8 +119,9 @@ cdef class Mail(Hearer):
         letter.tail_size = letter.plain_tail_size = 0
         letter.copies = True
         if hearing.sub != NULL:
+            letter.origin = ORIGIN_DELIVERY
             return self.hub.deliver(hearing.sub, self.sublist, None, letter)
-        return self.hub.route_to(self.sublist, subject, size, letter) > 0
+        return self.hub.route_to(self.sublist, subject, size, letter, ORIGIN_DELIVERY) > 0
 
     cdef int tell(self, const uint8_t* subject, uint32_t size, bytes headers, bytes reply) except -1:
         """A status."""
@@ -127,7 +135,7 @@ cdef class Mail(Hearer):
         letter.payload = NULL
         letter.payload_size = 0
         letter.copies = True
-        self.hub.route(self.sublist, None, &letter, False)
+        self.hub.route(self.sublist, None, &letter, ORIGIN_STATUS, False)
         return 0
 
     def send_status(self, bytes subject not None, bytes headers not None, bytes reply=None):

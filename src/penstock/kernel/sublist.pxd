@@ -2,14 +2,6 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 cdef enum:
-    KIND_CLIENT = 0                        # `target` is a Client
-    KIND_STREAM = 1                        # an Ingest
-    KIND_SERVICE = 2                       # any Python object; the hub calls it
-    KIND_ACK = 3                           # from here on a Hearer: a consumer that hears acks …
-    KIND_PULL = 4                          # … pull requests …
-    KIND_FLOW = 5                          # … and answers to flow control
-
-cdef enum:
     NEAR_MAX = 128
 
 cdef struct Group:                         # a queue group at one node
@@ -39,10 +31,10 @@ cdef struct Node:
     uint32_t group_count
 
 cdef struct Sub:
-    int kind
+    int kind                               # KIND_… of origin.pxd
     bint is_dead                           # removed; freed once nobody walks a result
     bint is_checked                        # the client's permissions say something about each delivery
-    void* target                           # borrowed: its owner removes the subscription before it goes
+    void* target                           # Client, Ingest, a callable or a Hearer; its owner removes the subscription first
     uint8_t* subject                       # subject, queue and sid lie one after the other
     uint8_t* queue
     uint8_t* sid

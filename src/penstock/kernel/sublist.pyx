@@ -8,6 +8,7 @@ import logging
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
+from penstock.kernel.origin cimport KIND_CLIENT, KIND_SERVICE, ORIGIN_DELIVERY, reaches
 from penstock.kernel.subject cimport filter_is_valid
 from penstock.kernel.xxh64 cimport xxh64
 
@@ -348,9 +349,9 @@ cdef class Sublist:
                 log.exception("a watcher of %r failed", subject[:size])
 
     cdef bint has_literal(self, bytes subject, bytes queue) noexcept:
-        """Whether somebody has subscribed to exactly this subject, in this queue group or, where it is empty, in none."""
+        """Whether somebody whom deliveries reach has subscribed to exactly this subject, in this queue group or in none."""
         cdef const uint8_t* text = <const uint8_t*>(<char*>subject)
-        cdef uint32_t size = <uint32_t>len(subject), at = 0, end, n
+        cdef uint32_t size = <uint32_t>len(subject), at = 0, end, n, m
         cdef Node* node = self.root
         while True:
             end = _token_end(text, size, at)
@@ -361,11 +362,17 @@ cdef class Sublist:
                 break
             at = end + 1
         if not queue:
-            return node.plain_count > 0
+            for n in range(node.plain_count):
+                if reaches(ORIGIN_DELIVERY, node.plain[n].kind):
+                    return True
+            return False
         for n in range(node.group_count):
             if (node.groups[n].name_size == <uint32_t>len(queue)
                     and memcmp(node.groups[n].name, <char*>queue, node.groups[n].name_size) == 0):
-                return node.groups[n].count > 0
+                for m in range(node.groups[n].count):
+                    if reaches(ORIGIN_DELIVERY, node.groups[n].members[m].kind):
+                        return True
+                return False
         return False
 
     def has_exactly(self, bytes subject not None, bytes queue=b""):

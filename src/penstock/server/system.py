@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from penstock.kernel.origin import Origin
 from penstock.server.auth import GLOBAL_ACCOUNT
 from penstock.server.monitor.closed import account_name
 from penstock.server.system_requests import SystemRequests
@@ -142,7 +143,7 @@ class System:
 
     def _publish(self, subject: str, message: Any) -> None:
         assert self._server.system is not None, "nobody hears without a system account"
-        self._server.system.publish(subject.encode(), go_json.encode(message))
+        self._server.system.publish(Origin.EVENT, subject.encode(), go_json.encode(message))
 
     def _beat(self) -> None:
         self._stats_s = min(self._stats_s * 2, STATS_S)
