@@ -11,11 +11,11 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.errno cimport EINTR, errno
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
-from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from penstock.kernel.threads cimport (
     pthread_cond_broadcast, pthread_cond_init, pthread_cond_signal, pthread_cond_t, pthread_cond_timedwait, pthread_cond_wait,
-    pthread_create, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock, pthread_t,
+    pthread_create, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock, pthread_t, timed_cond_init,
 )
 
 cdef extern from "pthread.h" nogil:
@@ -67,7 +67,7 @@ cdef bint _has_thread = False
 cdef bint _is_at_work = False              # it is freeing something just now
 
 pthread_mutex_init(&_lock, NULL)
-pthread_cond_init(&_asked, NULL)
+timed_cond_init(&_asked)
 pthread_cond_init(&_rested, NULL)
 
 
@@ -83,7 +83,7 @@ cdef void _in_child() noexcept nogil:
     """The thread is not there any more; the memory is."""
     global _has_thread, _is_at_work
     pthread_mutex_init(&_lock, NULL)
-    pthread_cond_init(&_asked, NULL)
+    timed_cond_init(&_asked)
     pthread_cond_init(&_rested, NULL)
     _has_thread = _is_at_work = False
 
@@ -143,7 +143,7 @@ cdef void* _free(void* _) noexcept nogil:
         if found == NULL:
             for at in range(SIZES):        # from now on we look who needs them
                 _lowest[at] = _counts[at]
-            clock_gettime(CLOCK_REALTIME, &until)
+            clock_gettime(CLOCK_MONOTONIC, &until)
             until.tv_nsec += COOL_NS
             if until.tv_nsec >= 1000000000:
                 until.tv_nsec -= 1000000000
