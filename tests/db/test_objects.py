@@ -176,6 +176,9 @@ def test_damage_and_loss_are_noticed(db: penstock.Database, files: ObjectStore) 
     files.stream.publish("$O.files.M.eA==", b"{")
     with pytest.raises(errors.BadObject, match=r"object 'x' of object store files.*is not its meta"):
         files.info("x")
+    files.stream.publish("$O.files.M.eA==", b'{"other":' + b"[" * 200_000)  # once a RecursionError
+    with pytest.raises(errors.BadObject, match="is not its meta"):
+        files.info("x")
 
 
 def test_an_object_that_is_deleted_is_gone(files: ObjectStore) -> None:

@@ -99,6 +99,32 @@ def test_head_has_the_length_and_no_body() -> None:
     run(play)
 
 
+def test_a_head_that_is_refused_has_no_body_either(caplog: pytest.LogCaptureFixture) -> None:
+    """It was sent one, which HTTP's own rules end with an exception: the client heard nothing."""
+
+    async def play(port: int) -> None:
+        got = await exchange(port, b"HEAD /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nhello\r\n")
+        assert got.startswith(b"HTTP/1.1 400 Bad Request\r\n") and got.endswith(b"\r\n\r\n")
+
+    run(play)
+    assert not caplog.records
+
+
+def test_an_exception_ends_its_connection_with_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(target: str) -> Response:
+        raise AssertionError(target)
+
+    async def play() -> None:
+        server = HttpServer(fail)
+        port = await server.start("127.0.0.1", 0)
+        with suppress(ConnectionError):
+            assert await exchange(port, b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n") == b""
+        await server.stop()
+
+    asyncio.run(play())
+    assert "a monitoring request failed" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("data", "first_line"),
     [

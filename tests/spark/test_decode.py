@@ -92,3 +92,9 @@ def test_bad_options_are_told(spark: SparkSession, store: str) -> None:
     ):
         with pytest.raises(PenstockSparkError, match=text):
             decode.decode(frame, **options)  # type: ignore[arg-type]
+
+
+def test_a_payload_that_is_nested_too_deeply_is_no_object() -> None:
+    """It once ended the inference of everybody's schema with a RecursionError."""
+    assert not decode._is_object("[" * 200_000)
+    assert not decode._is_object('{"a":' * 200_000)

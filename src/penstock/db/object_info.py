@@ -124,7 +124,7 @@ class ObjectLayout:
             meta = msgspec.json.decode(message.data, type=_Meta)
             if not meta.nuid and (meta.options is None or meta.options.link is None):
                 raise ValueError("it has no nuid, and is no link")
-        except ValueError as error:  # msgspec.DecodeError and UnicodeDecodeError are
+        except (ValueError, RecursionError) as error:  # msgspec.DecodeError and UnicodeDecodeError are ValueErrors
             why = f"message {message.seq} of stream {self.stream} is not its meta: {error}"
             raise BadObject(self.bucket, self._name(message.subject), why) from None
         return ObjectInfo(

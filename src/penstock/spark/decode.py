@@ -108,7 +108,7 @@ def infer_schema(frame: DataFrame, column: str = "payload", sample: int = SAMPLE
 def _is_object(text: str | None) -> bool:
     try:
         return isinstance(json.loads(text or ""), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 

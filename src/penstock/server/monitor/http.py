@@ -6,6 +6,7 @@ Always true: a client that sends slowly, sends too much, or does not read, is cu
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ import h11
 
 from penstock.server.address import listening_socket
 
+log = logging.getLogger("penstock")
 HEADER_SIZE_MAX = 64 * 1024
 BODY_SIZE_MAX = 256 * 1024  # of a request; nothing is done with it
 HEADER_TIMEOUT_S = 5.0  # for a request to arrive, once it has begun
@@ -75,6 +77,9 @@ class HttpServer:
             await _Exchange(reader, writer, self._handler).run()
         except (OSError, EOFError, TimeoutError):
             writer.transport.abort()  # it went away, or was too slow
+        except Exception:
+            log.exception("a monitoring request failed")
+            writer.transport.abort()
         finally:
             self._tasks.discard(task)
             writer.close()
@@ -88,6 +93,7 @@ class _Exchange:
         self._writer = writer
         self._handler = handler
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_SIZE_MAX)
+        self._has_body = True  # the answer, since it is not to HEAD
 
     async def run(self) -> None:
         try:
@@ -107,7 +113,10 @@ class _Exchange:
                 self._http.receive_data(await self._reader.read(CHUNK))
         async with asyncio.timeout(HEADER_TIMEOUT_S):
             event = await self._event()
-        return event if isinstance(event, h11.Request) else None
+        if not isinstance(event, h11.Request):
+            return None
+        self._has_body = event.method != b"HEAD"
+        return event
 
     async def _event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         while (event := self._http.next_event()) is h11.NEED_DATA:
@@ -127,16 +136,15 @@ class _Exchange:
     async def _answer(self, request: h11.Request) -> None:
         response = await self._handler(request.target.decode("latin-1"))
         headers = [*response.headers, ("Content-Type", response.content_type), ("Date", formatdate(usegmt=True))]
-        has_body = request.method != b"HEAD"
         if isinstance(response.body, bytes):
             headers.append(("Content-Length", str(len(response.body))))
             await self._begin(response.status, headers)
-            if has_body:
+            if self._has_body:
                 await self._send(h11.Data(data=response.body))
         else:
             await self._begin(response.status, headers)
             async for piece in response.body:
-                if has_body:
+                if self._has_body:
                     await self._send(h11.Data(data=piece))
         await self._send(h11.EndOfMessage())
 
@@ -154,7 +162,8 @@ class _Exchange:
         headers = [("Content-Type", PLAIN), ("Connection", "close")]
         reason = text.removeprefix(f"{status} ").encode()
         await self._send(h11.Response(status_code=status, headers=headers, reason=reason))
-        await self._send(h11.Data(data=text.encode()))
+        if self._has_body:
+            await self._send(h11.Data(data=text.encode()))
         await self._send(h11.EndOfMessage())
 
     async def _send(self, event: h11.Event) -> None:
