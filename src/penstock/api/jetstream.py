@@ -7,9 +7,12 @@ has stopped, and those of the others with their account's name.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import logging
 import os
 import re
+import stat
 import tempfile
 import time
 from collections.abc import Iterable
@@ -117,7 +120,10 @@ class JetStream:
 
     def _make_store_dir(self) -> None:
         try:
-            os.makedirs(self.store_dir, exist_ok=True)
+            if self.is_temporary:
+                _make_own_folder(os.path.dirname(self.store_dir))
+                _make_own_folder(self.store_dir)
+            os.makedirs(self.store_dir, mode=0o700, exist_ok=True)
         except OSError as error:
             if isinstance(error, FileExistsError | NotADirectoryError):
                 why = f"storage directory is not a directory: {error.filename}"
@@ -328,6 +334,20 @@ class JetStream:
         self.accounts.clear()
         if errors:
             raise errors[0]
+
+
+def _make_own_folder(path: str) -> None:
+    """A folder where everybody may make one: it must be ours, or somebody else decides what the store holds."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+    if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
+        raise StoreError(
+            f"Can't start JetStream: {path} belongs to user {found.st_uid}, or others may write to it: "
+            "choose a place with --store_dir"
+        )
 
 
 def _ignore(request: Request) -> None:
