@@ -43,6 +43,10 @@ def test_what_somebody_else_has_made_there_is_refused(tmp_path: Path, what: str)
         (place if what == "writable" else place.parent).chmod(0o777)
     with start(tmp_path) as server:
         assert server.stderr is not None
-        said = server.stderr.read()
-    assert server.returncode == 1
+        said = ""
+        for line in server.stderr:
+            said += line
+            if "Server is ready" in line:
+                server.kill()
+    assert server.returncode == 1, said
     assert ("choose a place with --store_dir" in said) == (what != "a link"), said
