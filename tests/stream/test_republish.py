@@ -5,11 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pytest
+
+from penstock.errors import BadTransformDestination, InvalidConfig
 from penstock.headers import encode
 from penstock.kernel.batch import Batch
 from penstock.store.file_store import FileStore
 from penstock.store.memory_store import MemoryStore
-from penstock.stream.config import StreamConfig, check_create, make_config
+from penstock.stream.config import Republish, StreamConfig, check_create, make_config
 from penstock.stream.stream import StreamRules, limits_of
 from penstock.testing import FakeClock
 
@@ -113,3 +117,21 @@ def test_a_change_of_the_configuration_loses_nothing() -> None:
     rules.configure(config(storage="memory", republish={"src": "t.*", "dest": "v.$1"}))
     rules.take(Batch.one("t.a", b"2"))
     assert [one[0] for one in rules.republished(LATE)] == [b"u.a", b"v.a"]
+
+
+@pytest.mark.parametrize("text", ["x\r\nPING\r\n", "x\ny", "x\ry", "x y", "x\ty", "x\0y", "x\x01y", "x\x7fy"])
+def test_a_destination_that_no_message_can_be_sent_to_is_refused(text: str) -> None:
+    for dest in (text + ".>", "a." + text + ".>"):
+        with pytest.raises(InvalidConfig, match="for republish with transform from") as refusal:
+            config(republish={"src": "t.>", "dest": dest})
+        assert repr(dest)[1:-1] in repr(str(refusal.value))
+        with pytest.raises(BadTransformDestination, match="invalid transform"):
+            config(republish=None, subject_transform={"src": "t.>", "dest": dest})
+
+
+def test_a_stream_of_before_with_such_a_destination_opens_and_sends_nothing_there() -> None:
+    wanted = msgspec.structs.replace(config(storage="memory"), republish=Republish(src="t.>", dest="x\r\nPING\r\n.>"))
+    rules = StreamRules(wanted, MemoryStore("T", limits_of(wanted), FakeClock()))
+    rules.is_heard = True
+    rules.take(Batch.of([("t.a", b"1")]))
+    assert list(rules.republished(LATE)) == []

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.kernel.subject import is_valid_name
-from penstock.stream.transform import CACHED_MAX, BadTransform, SubjectTransform, check_destination
+from penstock.stream.transform import CACHED_MAX, BadTransform, SubjectTransform, check_destination, check_text
 
 
 def made(src: str, dest: str, subject: str) -> str | None:
@@ -109,3 +109,20 @@ def test_any_subject_gives_a_name_or_nothing(subject: bytes) -> None:
     for dest in ("u.$1", "u.{{split(1,-)}}x", "u.{{sliceFromRight(1,2)}}", "u.{{partition(3)}}"):
         found = SubjectTransform("*.b", dest).apply(subject)
         assert found is None or is_valid_name(found), (subject, dest)
+
+
+@pytest.mark.parametrize("char", [chr(n) for n in range(256) if chr(n) not in ".*>{}"] + ["\u2028", "é", "€"])
+def test_a_destination_has_no_character_that_no_subject_has(char: str) -> None:
+    """What is refused here could be sent nowhere: a line end in it would end the line that a subscriber reads."""
+    for dest in (f"a{char}b.>", f"{char}.>", f"a.$1{char}.>"):
+        if is_valid_name(f"a{char}b"):
+            check_text(dest)
+        else:
+            with pytest.raises(BadTransform):
+                check_text(dest)
+            with pytest.raises(BadTransform):
+                check_destination("t.*.>", dest)
+
+
+def test_the_text_of_a_function_is_no_part_of_the_subject() -> None:
+    check_text("u.{{ wildcard( 1 ) }}.{{split(1, )}}")

@@ -35,7 +35,7 @@ from penstock.kernel.subject import (
     overlap,
 )
 from penstock.store.limits import DURABILITIES
-from penstock.stream.transform import BadTransform, SubjectTransform, check_destination
+from penstock.stream.transform import BadTransform, SubjectTransform, check_destination, check_text
 
 NAME_SIZE_MAX = 255
 DESCRIPTION_SIZE_MAX = 4096
@@ -412,6 +412,7 @@ def _check_republish(config: StreamConfig, republish: Republish, pedantic: bool)
         raise InvalidConfig("stream configuration for republish destination forms a cycle")
     try:
         if republish.dest:
+            check_text(republish.dest)
             SubjectTransform(republish.src, republish.dest)
     except BadTransform:
         raise InvalidConfig(

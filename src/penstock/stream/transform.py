@@ -33,6 +33,7 @@ _BAD_DESTINATION = "invalid mapping destination: invalid transform"
 _BAD_SUBJECT = "invalid subject"
 
 _BLANKS = r"[\t\n\f\r ]*"
+_NEVER = re.compile("[\x00-\x20\x7f]")  # as kernel/subject.pyx has it
 
 
 def _pattern(name: str) -> re.Pattern[str]:
@@ -122,9 +123,14 @@ def check_destination(src: str, dest: str) -> None:
                 raise BadTransform(f"{_UNKNOWN} in {token}")
         elif token == ">":
             has_rest = True
-        elif re.search("[\t\n\f\r ]", token):
-            raise BadTransform(_BAD_DESTINATION)
+    check_text(dest)
     SubjectTransform(src, dest)
+
+
+def check_text(dest: str) -> None:
+    """Refuse a destination with a character that no subject has: nothing could be stored or sent there."""
+    if any(_NEVER.search(token) for token in dest.split(".") if not _is_call(token)):
+        raise BadTransform(_BAD_DESTINATION)
 
 
 def read_token(token: str) -> tuple[str, tuple[int, ...], int, str]:
