@@ -166,6 +166,31 @@ def test_what_pyarrow_does_past_our_scanner_is_an_error_and_no_crash(stream: pen
         found.replace_schema(found.schema)
 
 
+def test_a_dataset_and_a_scanner_can_be_written_as_one_of_pyarrow(stream: penstock.Stream, tmp_path: Path) -> None:
+    for name, rows_of_it in (("set", stream.dataset()), ("scanner", stream.dataset().scanner(filter=seq > 0))):
+        pds.write_dataset(rows_of_it, tmp_path / name, format="parquet")
+        assert pds.dataset(tmp_path / name).to_table().sort_by("seq").equals(stream.to_arrow())
+
+
+def test_a_scanner_gives_what_pyarrow_s_own_would(stream: penstock.Stream) -> None:
+    def scanner(**options: Any) -> Any:
+        return stream.dataset().scanner(["subject", "seq"], seq > 500, **options)
+
+    whole = stream.to_arrow()
+    wanted = whole.filter(seq > 500).select(["subject", "seq"])
+    assert scanner().to_table().equals(wanted) and scanner().to_reader().read_all().equals(wanted)
+    assert scanner().projected_schema == wanted.schema
+    assert scanner().count_rows() == wanted.num_rows and scanner().take([5, 1]).equals(wanted.take([5, 1]))
+    assert max(batch.num_rows for batch in scanner(batch_size=3, use_threads=False).to_batches()) == 3
+    assert stream.dataset().scanner(columns=[]).count_rows() == whole.num_rows
+    used = scanner()
+    used.head(1)
+    with pytest.raises(ValueError, match="for one use"):
+        used.to_table()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'treads'"):
+        scanner(treads=1)
+
+
 def test_head_reads_no_further(stream: penstock.Stream) -> None:
     found = stream.dataset()
     assert found.head(5).equals(stream.to_arrow().slice(0, 5))

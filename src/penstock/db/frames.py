@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pds
 from pyarrow.fs import LocalFileSystem
 
+from penstock.db.stream_scanner import StreamScanner
 from penstock.kernel.subject import Filters, is_valid_filter, is_valid_name
 from penstock.scan import Scan
 from penstock.scan.rows import Asked
@@ -73,19 +74,20 @@ class StreamDataset(pds.FileSystemDataset):  # type: ignore[misc]
         self.last_scan = Scan(view, **asked)
         return self.last_scan
 
-    def scanner(self, columns: Columns = None, filter: pc.Expression | None = None, **options: Any) -> pds.Scanner:
+    def scanner(self, columns: Columns = None, filter: pc.Expression | None = None, **options: Any) -> StreamScanner:
         """A scanner for one use, with exactly the rows that `filter` takes. Options as pyarrow.dataset.Scanner has."""
         filter = _both(self._chosen, filter)
         if columns is not None and not isinstance(columns, dict):
             columns = list(columns)
             choose_columns(columns)  # names what is near a wrong one
-        found = self.scan(self._needed(columns, filter), filter)
-        reader = pa.RecordBatchReader.from_batches(found.schema, found)
-        return pds.Scanner.from_batches(reader, columns=columns, filter=filter, **options)
+        return StreamScanner(self.scan(self._needed(columns, filter), filter), columns, filter, **options)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.scanner().__arrow_c_stream__(requested_schema)
 
     def to_batches(self, columns: Columns = None, filter: pc.Expression | None = None, **options: Any) -> Iterator[Any]:
         """Record batches, one after the other."""
-        return iter(self.scanner(columns, filter, **options).to_batches())
+        return self.scanner(columns, filter, **options).to_batches()
 
     def to_table(self, columns: Columns = None, filter: pc.Expression | None = None, **options: Any) -> pa.Table:
         """Everything as one table."""
@@ -95,20 +97,7 @@ class StreamDataset(pds.FileSystemDataset):  # type: ignore[misc]
         self, num_rows: int, columns: Columns = None, filter: pc.Expression | None = None, **options: Any
     ) -> pa.Table:
         """The first rows; blocks behind them are not read."""
-        filter, batches, left = _both(self._chosen, filter), [], num_rows
-        chosen = columns if columns is None or isinstance(columns, dict) else list(columns)
-        found = self.scan(self._needed(chosen, filter), filter)
-        for batch in found:
-            part = pds.Scanner.from_batches([batch], schema=batch.schema, columns=chosen, filter=filter, **options)
-            taken = part.head(left)
-            batches.append(taken)
-            left -= taken.num_rows
-            if left <= 0:
-                break
-        found.close()
-        if batches:
-            return pa.concat_tables(batches)
-        return self.scanner(columns, pc.scalar(False) if filter is None else filter, **options).head(0)
+        return self.scanner(columns, filter, **options).head(num_rows)
 
     def count_rows(self, filter: pc.Expression | None = None, **options: Any) -> int:
         """How many rows there are; known without reading when nothing is asked."""
