@@ -266,7 +266,9 @@ class FileStore(Store):
         assert last.scan is not None
         block_id = last.header.block_id
         torn = last.scan.torn or last.scan.damage_count
-        if is_clean and not torn and last.size < RECORDS_START + self.limits.block_size:
+        # One whose header was cut short by a crash holds nothing, and records have no place in it.
+        has_room = RECORDS_START <= last.size < RECORDS_START + self.limits.block_size
+        if is_clean and not torn and has_room:
             capacity = RECORDS_START + max(self.limits.block_size, last.size) + 131072
             kernel.continue_block(self.core, last.data[: last.size], capacity, last.scan.control_spans())
             self.marks = last.marks
