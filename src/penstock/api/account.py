@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.api")
 PULLS = "$JS.API.CONSUMER.MSG.NEXT.>"
 ACKS = "$JS.ACK.>"
+REOPEN_S = 1.0  # until a stream that could not be opened is tried again; twice as long each time,
+REOPEN_S_MAX = 60.0  # up to this: to read a large one takes long
 
 
 class JetStreamAccount:
@@ -55,21 +57,54 @@ class JetStreamAccount:
         self.api_total = 0
         self.api_errors = 0
         self._is_lent = is_lent
+        self._reopening: asyncio.TimerHandle | None = None
+        self._reopening_task: asyncio.Task[None] | None = None
         self._configs: dict[str, StreamConfig] = {}
         database.on_change.append(self._changed)
 
     def open_streams(self) -> None:
-        """Open what is in the store; one that cannot be opened is told of and left as it is. May take long."""
+        """Open what is in the store; one that cannot be opened is told of and tried again later. May take long."""
         for name in self.database.streams():
-            try:
-                self.database.get_stream(name)
-            except PenstockError as error:
-                self.failed[name] = str(error)
-                log.error("stream %s of account %s cannot be opened: %s", name, self.account.name, error)
+            self._open(name)
+
+    def _open(self, name: str) -> None:
+        """Open a stream, whatever state it is in: the others do not depend on it."""
+        place = f"stream {name} of account {self.account.name}"
+        try:
+            stream = self.database.get_stream(name)
+        except Exception as error:
+            if self.failed.get(name) != str(error):  # the same again is told once
+                is_ours = isinstance(error, PenstockError | OSError)
+                log.error("%s cannot be opened: %s", place, error, exc_info=None if is_ours else error)
+            self.failed[name] = str(error)
+            return
+        self.failed.pop(name, None)
+        for finding in stream.findings:
+            log.warning("%s: %s", place, finding)
 
     def follow_all(self) -> None:
         for name in self.database.streams():
             self.follow(name)
+        self._try_failed_later(REOPEN_S)
+
+    def _try_failed_later(self, seconds: float) -> None:
+        if self.failed and not self.jetstream.is_closed:
+            self._reopening = self.jetstream.loop.call_later(seconds, self._try_failed, seconds)
+
+    def _try_failed(self, seconds: float) -> None:
+        """What kept streams from being opened may be over. Once the first was opened, the others are tried soon."""
+        self._reopening_task = self.jetstream.loop.create_task(self._reopen(seconds))
+
+    async def _reopen(self, seconds: float) -> None:
+        async with self.changes:
+            before = sorted(self.failed)
+            for name in before:
+                if name not in self.database.streams():
+                    self.failed.pop(name, None)  # it was deleted
+                elif not self.jetstream.is_closed and self._reopening is not None:
+                    await asyncio.to_thread(self._open, name)
+                    self.follow(name)
+        self._try_failed_later(REOPEN_S if len(self.failed) < len(before) else min(2 * seconds, REOPEN_S_MAX))
 
     def _changed(self, name: str) -> None:
         """Someone in this process, maybe in another thread, created, changed or deleted a stream: who publishes to it
@@ -232,6 +267,11 @@ class JetStreamAccount:
 
     async def close(self) -> None:
         """Close the database in good order; one that was lent stays open."""
+        if self._reopening is not None:
+            self._reopening.cancel()
+            self._reopening = None
+        if self._reopening_task is not None:
+            await self._reopening_task
         for intake in self.streams.values():
             intake.close()
         self.streams.clear()

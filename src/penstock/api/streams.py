@@ -155,6 +155,9 @@ async def delete(call: Call) -> Fields:
 async def delete_stream(account: JetStreamAccount, name: str) -> None:
     """Delete a stream, and tell of it."""
     async with account.changes:
+        if name in account.failed:
+            await _delete_failed(account, name)
+            return
         intake = account.stream(name)
         await intake.drain()  # who publishes from now on finds nobody
         consumers = list(intake.stream.consumers.by_name)
@@ -169,6 +172,16 @@ async def delete_stream(account: JetStreamAccount, name: str) -> None:
     for consumer in consumers:
         intake.news.changed(consumer, "delete")
     account.jetstream.advisories.stream_action(account.account, name, "delete")  # before the answer, unlike the others
+
+
+async def _delete_failed(account: JetStreamAccount, name: str) -> None:
+    """Delete a stream that could not be opened: nobody uses it."""
+    try:
+        await asyncio.to_thread(account.database.delete_stream, name)
+    except (StoreError, OSError) as error:
+        raise StreamDeleteFailed(str(error)) from error
+    account.failed.pop(name, None)
+    account.jetstream.advisories.stream_action(account.account, name, "delete")
 
 
 # Looking.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ TOO_MANY_REQUESTS = b"NATS/1.0 429 Too Many Requests\r\n\r\n"
 WARNING_S = 1.0  # between two of the same
 EXPIRE_S_MAX = 3600.0
 EXPIRE_AGAIN_S = 1.0  # after a failure
+RESUME_S = 0.5  # between two attempts to write what a stream's open could not
 
 
 class Intake:
@@ -69,6 +71,7 @@ class Intake:
         self._commit_s = self._tidy_s = 0.0  # how long the last ones took
         self.answered = 0  # clients, since the last commit began
         self._tidying: asyncio.Future[None] | None = None
+        self._resuming: asyncio.TimerHandle | None = None
         self._is_retrying = False
         self._crowd: list[Callable[[], None]] = []  # to be called when there is room again
         self._last_warning = "", 0.0  # and when that was
@@ -91,6 +94,9 @@ class Intake:
         stream.consumers.on_change.append(self._consumer_changed)
         self.desk = ConsumerDesk(self)
         self.configure()
+        if isinstance(stream.store, FileStore):
+            stream.store.opening.loop_thread = threading.get_ident()
+            self._resume_later()
 
     # What it captures.
 
@@ -141,6 +147,10 @@ class Intake:
         self.desk.close()
         if self._expiry is not None:
             self._expiry.cancel()
+        if self._resuming is not None:
+            self._resuming.cancel()
+        if isinstance(self.stream.store, FileStore):
+            self.stream.store.opening.loop_thread = 0
         self.stream._rules.is_heard = False
         self.stream.consumers.on_change.remove(self._consumer_changed)
         self.stream.store.expiry_waits = True
@@ -323,6 +333,9 @@ class Intake:
 
     def _roll_back(self) -> bool:
         """After a failed commit: forget what was not kept, so that those who wait for it can be told."""
+        if self.stream.store.is_put_off:
+            self._resume_later()  # nothing was appended: that was refused
+            return True
         lock = self.stream._lock
         if not lock.acquire(blocking=False):
             self.has_parked()
@@ -334,6 +347,30 @@ class Intake:
         finally:
             lock.release()
         return True
+
+    # What the stream's open could not write: tried again beside the loop, however few publish.
+
+    def _resume_later(self) -> None:
+        if self._resuming is None and self.stream.store.is_put_off and not self.is_closed:
+            self._resuming = self._loop.call_later(RESUME_S, self._resume)
+
+    def _resume(self) -> None:
+        done = self._loop.run_in_executor(None, self._resume_aside)
+        done.add_done_callback(self._resumed)
+
+    def _resume_aside(self) -> None:
+        with self.stream._lock:
+            if not self._core.is_closed and self.stream.store.is_put_off:
+                self.stream.store.retry()
+
+    def _resumed(self, done: asyncio.Future[None]) -> None:
+        self._resuming = None
+        if not done.cancelled() and done.exception() is not None:
+            self._warn(f"stream {self.name}: {done.exception()}")
+        self._resume_later()
+        if not self.is_closed:
+            self.turn.touch(self)
+            self.turn.end()
 
     def _tidy(self) -> None:
         """Housekeeping after a commit. Whoever has the lock just now does the same at its end."""

@@ -96,11 +96,18 @@ class Consumers:
             self.touch(consumer)
         retention = self._retention
         if retention == "interest" or (retention == "workqueue" and self.by_name):
-            removed = sweep(
-                self.store.core, self._engines, retention == "workqueue", self._reason, self.store.clock.now_ns()
-            )
-            if removed:
-                self.store.commit()
+            if isinstance(self.store, FileStore):
+                self.store.opening.do(self._sweep)
+            else:
+                self._sweep()
+
+    def _sweep(self) -> None:
+        """Delete what nobody needs any more, whoever it was that left it."""
+        removed = sweep(
+            self.store.core, self._engines, self._retention == "workqueue", self._reason, self.store.clock.now_ns()
+        )
+        if removed:
+            self.store.commit()
 
     # Who there is.
 
@@ -256,8 +263,10 @@ class Consumers:
 
     def drop_unneeded(self) -> None:
         """Interest retention: delete what no consumer wants (any more)."""
-        if self._retention == "interest" and sweep(
-            self.store.core, self._engines, False, INTEREST, self.store.clock.now_ns()
+        if (
+            self._retention == "interest"
+            and not self.store.is_put_off
+            and sweep(self.store.core, self._engines, False, INTEREST, self.store.clock.now_ns())
         ):
             self.store.submit()
 
@@ -296,7 +305,7 @@ class Consumers:
         """
         touched, self._touched = self._touched, {}
         try:
-            if self._retention != "limits" and touched and self._retire():
+            if self._retention != "limits" and touched and not self.store.is_put_off and self._retire():
                 self.store.submit()
         finally:
             position = self._write_down(touched)

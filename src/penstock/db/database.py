@@ -10,7 +10,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -24,6 +24,7 @@ from penstock.errors import (
     DiskFull,
     ForkedHandle,
     NotAStore,
+    PenstockError,
     ReadOnlyStore,
     StoreClosed,
     StoreError,
@@ -122,6 +123,7 @@ class Database:
         self.clock = clock or SystemClock()
         self._lock = threading.RLock()
         self._streams: dict[str, Stream] = {}
+        self._closed_configs: dict[str, StreamConfig] = {}  # of streams that are not open: nobody else changes them
         self._is_closed = False
         self._pid = os.getpid()
         self._report = Report()
@@ -134,11 +136,7 @@ class Database:
             self.root.join(self)
             try:
                 self._mark()
-                if self.disk.mkdir(self._folder):
-                    self.disk.sync_folder(self.path)
-                for name in os.listdir(self._folder):
-                    if name.endswith(DELETED):
-                        self._clear(os.path.join(self._folder, name))
+                self._tidy()
                 self.root.open_door()
             except BaseException:
                 self.close()
@@ -160,6 +158,27 @@ class Database:
                 self.disk.unlink(os.path.join(self.path, name))
         except OSError as error:
             self._put_off(os.path.join(self.path, MARKER), error)
+
+    def _make_folder(self) -> None:
+        if self.disk.mkdir(self._folder):
+            self.disk.sync_folder(self.path)
+
+    def _tidy(self) -> None:
+        """Make the account's folder, and clear what is left of deleted streams."""
+        try:
+            self._make_folder()
+        except OSError as error:
+            if os.path.lexists(self._folder):
+                raise NotAStore(self.path, f"{self._folder} is no folder: {error.strerror}; move it away") from error
+            self._put_off(self._folder, error)
+            return
+        for name in os.listdir(self._folder):
+            path = os.path.join(self._folder, name)
+            try:
+                if name.endswith(DELETED):
+                    self._clear(path)
+            except OSError as error:
+                self._put_off(path, error)
 
     def _put_off(self, path: str, error: OSError) -> None:
         """What an open would write can wait: the next one does it."""
@@ -253,18 +272,24 @@ class Database:
     def delete_stream(self, name: str) -> None:
         """Remove a stream and everything in it."""
         with self._lock:
-            stream = self.get_stream(name)
+            self._check()
+            check_name(name, "stream")
+            if name not in self._streams and not self._exists(name):
+                self.get_stream(name)  # says what there is
             self._refuse_if_read_only()
-            stream._let_go()
-            del self._streams[name]
+            stream = self._streams.pop(name, None)
+            if stream is not None:  # else it is not opened for that: maybe it cannot be
+                stream._let_go()
+            self._closed_configs.pop(name, None)
             self._tell(name)
             paths = self._paths(name)
             if os.path.isdir(paths.root):
                 # One rename deletes it; a crash after that leaves only rubbish, which the next open clears.
                 rubbish = f"{paths.root}.{os.urandom(4).hex()}{DELETED}"
-                self.disk.rename(paths.root, rubbish)
-                self.disk.sync_folder(self._folder)
-                left = self._clear(rubbish)
+                with _told("delete", paths.root):
+                    self.disk.rename(paths.root, rubbish)
+                    self.disk.sync_folder(self._folder)
+                    left = self._clear(rubbish)
                 if left:
                     raise StoreError(
                         f"{rubbish}: the stream is deleted; files that are not ours remain: {', '.join(left)}"
@@ -348,9 +373,21 @@ class Database:
                 paths.root, identity.stream_id, name=name, limits=limits_of(config), disk=self.disk, clock=self.clock
             )
         else:
-            mend_identity(self.disk, paths, identity)
+            late = self._mend_identity(paths, identity)
             store = self._open_store(paths, identity, config)
+            if late is not None:
+                store.report.add(
+                    "put off", paths.config, f"{late.strerror}: its copies are made equal by the next open"
+                )
         return self._add(Stream(self, identity, StreamRules(config, store)))
+
+    def _mend_identity(self, paths: StreamPaths, identity: Identity) -> OSError | None:
+        """Make both copies of a configuration hold; what kept us from it."""
+        try:
+            mend_identity(self.disk, paths, identity)
+        except OSError as error:
+            return error
+        return None
 
     def _open_store(self, paths: StreamPaths, identity: Identity, config: StreamConfig) -> FileStore:
         assert self.root is not None, "a reader opens no store for writing"
@@ -396,20 +433,45 @@ class Database:
                 "it is missing, and so is its copy, but there are blocks; restore it, or move them away",
             )
         with _told("create", paths.root):
-            self.disk.mkdir(paths.root)
-            self.disk.mkdir(paths.blocks)
-            create_identity(self.disk, paths, identity)
-            self.disk.sync_folder(self._folder)
-            store = self._open_store(paths, identity, config)
+            self._make_folder()
+            is_new = self.disk.mkdir(paths.root)
+            try:
+                self.disk.mkdir(paths.blocks)
+                create_identity(self.disk, paths, identity)
+                self.disk.sync_folder(self._folder)
+                store = self._open_store(paths, identity, config)
+                if (
+                    store.is_put_off
+                ):  # a stream that exists may wait for the disk; a new one is made whole or not at all
+                    failure = store._failure()
+                    store.abandon()
+                    raise failure
+            except (OSError, WriteFailed):
+                with suppress(OSError):  # else the next open does it
+                    if is_new:
+                        self._clear(paths.root)
+                raise
         return self._add(Stream(self, identity, StreamRules(config, store)))
 
     def _other_configs(self, name: str) -> list[StreamConfig]:
-        """The configurations of all streams but one; those that are open cost a look-up each."""
-        names = (other for other in self.streams() if other != name)
-        return [(self._streams.get(other) or self.stream(other)).config for other in names]
+        """The configurations of all streams but one. None is opened for that; what cannot be read captures nothing."""
+        found = (self._config_of(other) for other in self.streams() if other != name)
+        return [config for config in found if config is not None]
+
+    def _config_of(self, name: str) -> StreamConfig | None:
+        if name in self._streams:
+            return self._streams[name].config
+        if name not in self._closed_configs:
+            try:
+                self._closed_configs[name] = decode_config(_json(read_identity(self.disk, self._paths(name)).config))
+            except (PenstockError, OSError) as error:
+                log.warning("stream %s in %s: its subjects are not known: %s", name, self._folder, error)
+                return None
+        return self._closed_configs[name]
 
     def _add(self, stream: Stream) -> Stream:
         self._streams[stream.name] = stream
+        self._closed_configs.pop(stream.name, None)
         self._tell(stream.name)
         return stream
 

@@ -860,8 +860,12 @@ cdef class Log:
         cdef int fd = self.disk.open_file(name, O_RDWR | O_CREAT)
         if fd < 0:
             raise OSError(-fd, os.strerror(-fd), path)
-        if self.disk.file_size(fd) < HEAD_SIZE:
-            self.disk.write(fd, bytes(HEAD_SIZE))
+        try:
+            if self.disk.file_size(fd) < HEAD_SIZE:
+                self.disk.write(fd, bytes(HEAD_SIZE))
+        except OSError:
+            self.disk.close_file(fd)
+            raise
         self.head_fd = fd
         self.head_map = self.disk.map_file(fd, HEAD_SIZE)
         memcpy(self.head, b"PSTKHED\x01", 8)
@@ -913,9 +917,10 @@ cdef class Log:
     def clear_failure(self):
         self.fail_errno = 0
 
-    def hold(self, int code, path):
-        """Take no writes before `retry`: what was rolled back could not be taken out of the file at `path`."""
-        self.fail(-code, "truncate", os.fsencode(path))
+    def hold(self, int code, path, bint is_write=False):
+        """Take no writes before `retry`: what was rolled back could not be taken out of the file at `path`; with `is_write`,
+        what has to be written there first could not be."""
+        self.fail(-code, "write" if is_write else "truncate", os.fsencode(path))
 
     @property
     def is_owing(self):

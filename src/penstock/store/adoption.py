@@ -380,14 +380,17 @@ class Adoption:
         except CorruptBlock as damage:
             self._give_up(damage)
 
-    def after_open(self) -> None:
-        """The rest of it: the messages that were to be appended, and its note."""
+    def after_open(self, is_moved: bool = True) -> None:
+        """The rest of it: the messages that were to be appended, and its note. Blocks that could not be moved before
+        are taken in now."""
         plan = read_checked(self.disk, self.paths.adopt)
         if plan is None:
             return
         try:
             if plan["mode"] == "append":
                 self.store.recovered_marks.extend(self._append(plan))
+            elif not is_moved:
+                self._take_in(plan)
         except (BadStage, CorruptBlock) as damage:
             self._give_up(damage)
             return

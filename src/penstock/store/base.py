@@ -18,6 +18,7 @@ from penstock.errors import (
     MessageNotFound,
     StoreClosed,
     StoreError,
+    WriteFailed,
 )
 from penstock.interfaces import Clock
 from penstock.kernel import summary as kernel
@@ -42,6 +43,7 @@ USER, PURGE, ROLLUP, MAX_AGE, TTL, LOST, COMPACT, SKIPPED = (
 )
 SWEEP_MAX = 1024  # expiries that are looked through after every delete
 NEVER = 2**63 - 1
+EXPIRE_AGAIN_NS = 1_000_000_000  # after a failure
 EVERYTHING: tuple[str, ...] = ()
 log = logging.getLogger("penstock")
 
@@ -76,6 +78,11 @@ class Store:
     @property
     def index(self) -> Index:
         return self.core.index
+
+    @property
+    def is_put_off(self) -> bool:
+        """What its open has to write could not be written yet."""
+        return False
 
     # In.
 
@@ -286,8 +293,12 @@ class Store:
         return now
 
     def expire_if_due(self) -> None:
+        """Before a look at what there is. Where the disk takes no deletes, what has become too old is still seen."""
         if self.next_due != NEVER and self.clock.now_ns() >= self.next_due:
-            self.expire(self.clock.now_ns())
+            try:
+                self.expire(self.clock.now_ns())
+            except WriteFailed:
+                self.next_due = self.clock.now_ns() + EXPIRE_AGAIN_NS
 
     def expire(self, now: int) -> int:
         """Delete what has become too old, and see that it is committed: how many."""
@@ -313,7 +324,12 @@ class Store:
                 self._expire_below(floor, now)
         expired = self.wheel.expire(now, 1 << 20)
         if expired:
-            self.core.delete_all([seq for seq, _ in expired], TTL, now)
+            try:
+                self.core.delete_all([seq for seq, _ in expired], TTL, now)
+            except WriteFailed:
+                for seq, expiry in expired:
+                    self.wheel.add(seq, expiry)
+                raise
         self.next_due = self.due_after(now)
         return before - self.index.messages
 

@@ -11,6 +11,7 @@ import os
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -38,8 +39,10 @@ from penstock.store.kept_deletes import BY_USER
 from penstock.store.layout import BlockHeader, StreamPaths, boot_id
 from penstock.store.limits import DURABILITIES, Limits
 from penstock.store.loose_summaries import LooseSummaries
+from penstock.store.opening import Opening
 from penstock.store.recovery import Recovered, Recovery, marks_of, recover, subtract
 from penstock.store.report import format_ranges
+from penstock.store.small_file import set_aside
 from penstock.store.summary import CONTROLS, decode_summary, encode_summary, read_section
 
 SUBJECT_WEIGHT = 45  # bytes of a subject in a checkpoint, about
@@ -121,22 +124,24 @@ class FileStore(Store):
         self.headers = headers
         self.core = self._new_core()
         self.query = Query(self.core)
+        self.opening.hold_again()
         return self.core
 
     # Opening.
 
     def _open(self, limits: Limits) -> None:
+        self.opening = Opening(self)
+        self.uncut: list[tuple[str, int]] = []  # files that still hold what was rolled back; size 0: all of it
         try:
             if self.disk.mkdir(self.paths.root):
                 self.disk.sync_folder(os.path.dirname(self.paths.root) or ".")
-            if self.disk.mkdir(self.paths.blocks):
-                self.disk.sync_folder(self.paths.root)
         except PermissionError as error:
             raise ReadOnlyStore(self.paths.root, "no permission to write there") from error
         except OSError as error:
             if error.errno == errno.EROFS:
                 raise ReadOnlyStore(self.paths.root, "the file system is read-only") from error
             raise
+        self.opening.do(self._make_blocks_folder)
         self.keeper = DeletesKeeper(self)
         self.keeper.load()
         if os.path.exists(self.paths.truncate):
@@ -144,16 +149,23 @@ class FileStore(Store):
         else:
             self.pending_cut: Cut | None = None
         adoption = Adoption(self)
-        adoption.before_open()
+        is_moved = self.opening.do(adoption.before_open)
         self._recover(limits)
-        adoption.after_open()
+        self.opening.do(lambda: adoption.after_open(is_moved))
+
+    def _make_blocks_folder(self) -> None:
+        if self.disk.mkdir(self.paths.blocks):
+            self.disk.sync_folder(self.paths.root)
 
     def _recover(self, limits: Limits) -> None:
-        """Fill the index from the files and bring the files into order again."""
+        """Fill the index from the files, then bring the files into order again, as far as that is possible now."""
+        do = self.opening.do
         explained = self.pending_cut.explained() if self.pending_cut else None
         report, found = recover(self.disk, self.paths, self.stream_id, self._begin, explained=explained)
-        if found.doubted:
-            self._void(found.doubted)
+        self.voided: set[str] = set()  # blocks with records that were read and are void now: no summary may have them
+        if found.doubted and not do(lambda: self._void(found.doubted)):
+            self.voided = {path for path, _, _ in found.doubted}
+        elif found.doubted:
             report, found = recover(self.disk, self.paths, self.stream_id, self._begin, explained=explained)
         self.report.findings += report.findings
         self.skips, self.lost = found.skips, found.lost
@@ -165,30 +177,18 @@ class FileStore(Store):
         self.unerased: set[int] = set()  # deleted by an erase that has not overwritten their bytes yet
         self.retiring: list[tuple[int, list[int]]] = []
         self.unlinking: list[str] = []  # files of removed blocks, in the order in which they must go
-        self.uncut: list[tuple[str, int]] = []  # files that still hold what was rolled back; size 0: all of it
         self.next_block_id = found.next_block_id
         self.numbering = found.numbering or int.from_bytes(os.urandom(8), "little") | 1
         is_clean = found.is_clean
         cut = self.pending_cut
         self.epoch = max(found.epoch, cut.epoch if cut else 0) + (0 if is_clean or cut else 1)
         kernel.set_last_time(self.core, found.last_time)
-        self._tidy(found)
-        self.core.log.open_head(
-            self.paths.head, self.stream_id, self.boot_id, self.epoch, found.head.counter if found.head else 0
-        )
-        self._adopt_last(found, is_clean)
-        # HEAD will say that all is on disk: no older summary or checkpoint may speak of more than there is.
-        self.summaries.sync()
-        if found.checkpoint is None and os.path.exists(self.paths.checkpoint):
-            self.disk.unlink(self.paths.checkpoint)
-            self.disk.sync_folder(self.paths.root)
+        do(lambda: self._tidy(found))
+        do(lambda: self._open_head(found))
+        do(lambda: self._adopt_last(found, is_clean))
+        do(lambda: self._drop_unfit(found))
         self.core.log.start_at(self.index.last_seq)
-        # Before anything is acknowledged: a HEAD that still said "stopped" after a power cut would hide that this
-        # writer was there.
-        self.core.log.publish_head(*kernel.last_position(self.core), False)
-        self.core.log.sync_head()
-        if found.head is None:
-            self.disk.sync_folder(self.paths.root)
+        do(lambda: self._begin_head(found))
         for seq, expiry in found.expiries:
             if expiry == NEVER:
                 self.exempt.add(seq)
@@ -205,19 +205,42 @@ class FileStore(Store):
         if not is_clean and cut is None:
             self.keeper.recover_floors(found.blocks)
         now = self.clock.now_ns()
-        self._record_losses(found, now)
-        if cut is not None:
-            self._finish_cut(cut, now)
+        self.opening.last_seq = self.index.last_seq
+        do(partial(self._record_losses, found, now, self.index.last_seq))
+        if cut is not None and not do(lambda: self._finish_cut(cut, now)):
+            self._apply_cut(cut)
         if not found.blocks and limits.first_seq > 1 and self.index.last_seq == 0:
-            self.compact(limits.first_seq)
-        for seq in found.erased:
-            # Cut short between its record and its bytes: finish it.
-            self.unerased.add(seq)
+            do(lambda: self.compact(limits.first_seq))
+        self.unerased.update(found.erased)  # cut short between its record and its bytes: finished now
+        do(lambda: self._finish_opening(found.erased))
+
+    def _finish_opening(self, erased: list[int]) -> None:
+        for seq in erased:
             self._try(lambda seq=seq: self._overwrite(seq))
         self.core.log.publish_head(*kernel.last_position(self.core), False)
         self.enforce_limits()
         if self.index.emptied:
             self._retire()
+
+    def _open_head(self, found: Recovered) -> None:
+        self.core.log.open_head(
+            self.paths.head, self.stream_id, self.boot_id, self.epoch, found.head.counter if found.head else 0
+        )
+
+    def _drop_unfit(self, found: Recovered) -> None:
+        """HEAD will say that all is on disk: no older summary or checkpoint may speak of more than there is."""
+        self.summaries.sync()
+        if found.checkpoint is None and os.path.exists(self.paths.checkpoint):
+            self.disk.unlink(self.paths.checkpoint)
+            self.disk.sync_folder(self.paths.root)
+
+    def _begin_head(self, found: Recovered) -> None:
+        """Before anything is acknowledged: a HEAD that still said "stopped" after a power cut would hide that we were
+        there."""
+        self.core.log.publish_head(*kernel.last_position(self.core), False)
+        self.core.log.sync_head()
+        if found.head is None:
+            self.disk.sync_folder(self.paths.root)
 
     def _void(self, records: list[tuple[str, int, int]]) -> None:
         """Make records that must not be carried out ones that nobody will read as whole: now and for good."""
@@ -231,10 +254,17 @@ class FileStore(Store):
 
     def _tidy(self, found: Recovered) -> None:
         """Remove our own leftovers, set aside what does not parse, write the summaries that are missing."""
-        for path in found.leftovers + found.empty:
-            self.disk.unlink(path)
-        for path in found.set_aside:
-            self._set_aside(path)
+        for paths, take in (
+            (found.leftovers, self.disk.unlink),
+            (found.empty, self.disk.unlink),
+            (
+                found.set_aside,
+                self._set_aside,
+            ),
+        ):
+            while paths:  # may be called again after a failure
+                take(paths[0])
+                paths.pop(0)
         for block in found.blocks:
             if block.is_suspect:
                 # Both headers are gone, and the summary has a third: put it back, so that this is told once.
@@ -244,18 +274,17 @@ class FileStore(Store):
                     self.disk.sync(fd)
                 finally:
                     self.disk.close(fd)
+        for block in found.blocks:
+            # Before a new one is written, which may fail: an older one may count subjects by other numbers.
+            name = block.path.removesuffix(".blk") + ".sum"
+            if block.scan is not None and os.path.lexists(name):
+                self.disk.unlink(name)
         for block in found.blocks[:-1]:
-            if block.scan is not None:
+            if block.scan is not None and block.path not in self.voided:
                 self._write_summary(block.header.block_id, block.all_controls, block.marks, block.scan.damaged())
 
     def _set_aside(self, path: str) -> None:
-        target = f"{path}.damaged"
-        number = 1
-        while os.path.exists(target):
-            number += 1
-            target = f"{path}.{number}.damaged"
-        self.disk.rename(path, target)
-        self.disk.sync_folder(os.path.dirname(path))
+        set_aside(self.disk, path)
 
     def _adopt_last(self, found: Recovered, is_clean: bool) -> None:
         """Go on in the last block after a clean stop; after an unclean one seal it as it is, synced before it is
@@ -282,12 +311,13 @@ class FileStore(Store):
                 finally:
                     self.disk.close(fd)
             self.disk.sync_folder(self.paths.blocks)
-            self._write_summary(block_id, last.all_controls, last.marks, last.scan.damaged())
+            if last.path not in self.voided:
+                self._write_summary(block_id, last.all_controls, last.marks, last.scan.damaged())
         last.data = b""
 
-    def _record_losses(self, found: Recovered, now: int) -> None:
-        """Write down what is lost, so that it is told once and the sequences are never used again."""
-        data_last, last_seq = found.last_seq, self.index.last_seq
+    def _record_losses(self, found: Recovered, now: int, last_seq: int) -> None:
+        """Write down what is lost, so that it is told once and the sequences up to `last_seq` are never used again."""
+        data_last = found.last_seq
         interior = [
             (first, min(last, data_last) + 1) for first, last in found.newly_lost.ranges() if first <= data_last
         ]
@@ -311,12 +341,18 @@ class FileStore(Store):
         first = self.index.last_seq + 1
         if seq < first:
             return
-        self.core.skip(first, seq + 1 - first, LOST, self.clock.now_ns())
         self.skips.add_range(first, seq)
         self.lost.add_range(first, seq)
         lost = ((first, seq + 1),)
         text = f"a consumer was given messages {format_ranges(lost)}, which are not in the stream any more"
         self.report.add("lost sequences", self.paths.root, text, seqs=lost)
+        kernel.set_ends(self.index, self.index.floor, seq)
+        self.opening.last_seq = seq
+        self.opening.do(lambda: self._record_above(first, seq))
+
+    def _record_above(self, first: int, seq: int) -> None:
+        kernel.set_ends(self.index, self.index.floor, first - 1)
+        self.core.skip(first, seq + 1 - first, LOST, self.clock.now_ns())
         self.commit()
 
     # Blocks: what the core asks for.
@@ -407,6 +443,8 @@ class FileStore(Store):
     # Commit and its failure.
 
     def commit(self) -> None:
+        if self.is_put_off and not self.core.log.has_uncommitted:
+            return  # a commit of nothing must not pass for one that works
         self.core.commit()
         self.after_commit()
 
@@ -495,6 +533,7 @@ class FileStore(Store):
         self.uncut += [(self.block_path(block_id), size) for block_id, size, is_created in kept if is_created]
         self._renew_marks()
         self._try(self._cut_back)
+        self.opening.hold_again()
         for callback in self.on_rollback:
             callback(seq)
 
@@ -531,6 +570,9 @@ class FileStore(Store):
 
     def retry(self) -> None:
         """Before the next append after a failure: forget what was not committed, write again what was promised."""
+        if not self.opening.is_done:
+            self.opening.resume()
+            return
         error, log = self._failure(), self.core.log
         if self.durability != "lazy" and log.has_uncommitted:
             self._roll_back()
@@ -553,13 +595,22 @@ class FileStore(Store):
         self.commit()
         self._checkpoint_if_due()
 
+    @property
+    def is_put_off(self) -> bool:
+        """The files are not in order yet (opening.py): the stream can be read, and takes no writes."""
+        return self.opening.is_waiting
+
     def flush_all_pending(self) -> None:
         """Write everything to the files."""
+        if self.is_put_off:
+            return  # nothing was appended
         if self.core.write_out() < 0:
             raise self._failure()
 
     def sync(self) -> None:
         """Write everything to the files and through to the disk."""
+        if self.is_put_off and not self.core.log.has_uncommitted:
+            return
         if self.core.sync() < 0:
             raise self._failure()
 
@@ -775,6 +826,8 @@ class FileStore(Store):
         failed: StoreError | None = None
         self.core.log.detach()
         try:
+            if self.is_put_off and not self._is_ready():
+                return  # nothing was written: the next open finds the files as this one did
             if self.core.log.failure() is not None:
                 self.retry()
             self.sync()
@@ -792,8 +845,16 @@ class FileStore(Store):
         if failed is not None:
             raise failed
 
+    def _is_ready(self) -> bool:
+        try:
+            self.opening.resume()
+        except WriteFailed:
+            return False
+        return True
+
     def _close(self) -> None:
         self.core.is_closed = True
+        self.opening.forget()
         self.summaries.finish()
         self.core.close_files()
         if self.own_committer:
@@ -853,6 +914,7 @@ class FileStore(Store):
             self._cut_files()
             self.wheel.clear()
             self.exempt.clear()
+            self.opening = Opening(self, is_strict=True)
             self._recover(self.limits)
         except (OSError, StoreError) as error:
             # It is written down: the next open finishes it.
@@ -910,10 +972,14 @@ class FileStore(Store):
     def _finish_cut(self, cut: Cut, now: int) -> None:
         """Write again the control records that stood in the part that was cut off, then forget the plan."""
         seq, floor, dead = cut.seq, cut.floor, cut.dead
+        if self.is_cut_applied:
+            kernel.set_ends(self.index, self.index.floor, self.cut_last)
         if seq > self.index.last_seq:
             # The last sequences that stay were deleted, and no record of them is left.
             self.core.skip(self.index.last_seq + 1, seq - self.index.last_seq, COMPACT, now)
-        if floor > self.index.floor and floor <= self.index.last_seq + 1:
+        if self.is_cut_applied and floor > 1:
+            self.core.log_floor(floor, COMPACT, now)
+        elif floor > self.index.floor and floor <= self.index.last_seq + 1:
             self.core.set_floor(floor, COMPACT, now)
         left: list[tuple[int, int]] = []
         for first, last in dead.ranges():
@@ -925,10 +991,27 @@ class FileStore(Store):
         self.core.log_ranges([(first, last + 1) for first, last in cut.skips.ranges()], SKIPPED, now)
         self.skips.update(cut.skips)
         self.commit()
-        self.pending_cut = None
+        self.pending_cut, self.is_cut_applied = None, False
         self.write_checkpoint()
         self.disk.unlink(self.paths.truncate)
         self.disk.sync_folder(self.paths.root)
+
+    is_cut_applied = False
+    cut_last = 0
+
+    def _apply_cut(self, cut: Cut) -> None:
+        """It cannot be written again now; who reads meanwhile does not see what was deleted before."""
+        self.cut_last = self.index.last_seq
+        if cut.seq > self.cut_last:
+            kernel.set_ends(self.index, self.index.floor, cut.seq)
+            self.core.log.start_at(cut.seq)
+            self.opening.last_seq = cut.seq
+        kernel.raise_floor(self.index, cut.floor)
+        for first, last in cut.dead.ranges():
+            kernel.kill_range(self.index, first, last + 1)
+        kernel.find_ghosts(self.index)
+        kernel.forget_changes(self.index)
+        self.is_cut_applied = True
 
     def reset(self) -> None:
         """Begin anew: nothing stored, the next sequence is 1."""
