@@ -286,7 +286,12 @@ class JetStream:
         return self.usage.used(storage) > self.limits.of(storage)
 
     def _look(self) -> None:
-        """Now and then: has the room become scarce?"""
+        """Now and then: has the room become scarce, or is there some again?"""
+        if self.options.max_storage < 0 and self.is_exhausted("file"):
+            # Nobody has set the limit: it was worked out at the start, maybe on a full disk. It never shrinks.
+            now = server_limits(self.options.max_memory, self.options.max_storage, self.store_dir)
+            if now.max_storage > self.limits.max_storage:
+                self.limits = now
         usage = self.usage
         is_scarce = any(self.limits.of(one) - usage.used(one) < SCARCE_BYTES for one in ("memory", "file"))
         if is_scarce != self.is_scarce:

@@ -141,6 +141,8 @@ class FileStore(Store):
             if error.errno == errno.EROFS:
                 raise ReadOnlyStore(self.paths.root, "the file system is read-only") from error
             raise
+        if os.path.lexists(self.paths.blocks) and not os.path.isdir(self.paths.blocks):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.paths.blocks)
         self.opening.do(self._make_blocks_folder)
         self.keeper = DeletesKeeper(self)
         self.keeper.load()
