@@ -187,3 +187,18 @@ def test_what_a_client_asks_under_the_domains_name_is_its_own_request(run: Run, 
         assert reply.payload == b"precious" or reply.json["purged"] == 1
 
     run(test, domain="hub")
+
+
+@pytest.mark.parametrize("text", [b"a b", b"a\tb", b"a\nb", b"a\r\nPING\r\n", b" "])
+def test_no_subject_of_ours_ends_the_line_that_it_stands_in(run: Run, text: bytes) -> None:
+    async def test(place: Place) -> None:
+        heard: list[object] = []
+        subscribe(place.caller.account, ">", heard.append)
+        with pytest.raises(ValueError, match="would end its line"):
+            place.caller.account.publish(Origin.EVENT, text)
+        with pytest.raises(ValueError, match="would end its line"):
+            place.caller.account.publish(Origin.EVENT, b"a", b"", None, text)
+        place.turn_end()
+        assert not heard
+
+    run(test)

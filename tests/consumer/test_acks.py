@@ -106,3 +106,21 @@ def test_the_fast_way_and_the_slow_way_read_the_same() -> None:
     fields = b'"batch":5,"expires":7,"no_wait":true,"max_bytes":9,"group":"A","id":"x","priority":3'
     fast, slow = parse_pull(b"{" + fields + b"}"), parse_pull(b"{" + fields + b',"unknown":null}')
     assert fast == slow == PullRequest(7, 5, 9, True, 0, "A", 0, 0, "x", 3)
+
+
+@given(st.text(max_size=20), st.sampled_from(["batch", "expires", "no_wait", "id", "group", "x"]))
+def test_no_text_of_a_client_ends_the_line_of_its_refusal(text: str, field: str) -> None:
+    """The status stands in one line of headers: nothing that a client writes may begin another."""
+    said = text.replace('"', "").encode("utf-8", "surrogatepass")
+    for payload in (
+        b'{"%b":1}' % said,
+        b'{"batch":%b}' % said,
+        b'{"%b":"%b"}' % (field.encode(), said),
+        b'{"%b":%b' % (field.encode(), said),
+        b"{}" + said,
+        b"{\r\n" + said,
+    ):
+        try:
+            read_pull(payload, ConsumerConfig(priority_groups=("g",), priority_policy="overflow"))
+        except PullRefused as refusal:
+            assert not re.search(r"[\r\n]", str(refusal)), payload

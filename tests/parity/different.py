@@ -8,6 +8,7 @@ INTO_STREAM = (
     "what is delivered into a stream is stored under the subject that the stream takes; there under its old one"
 )
 NO_COMMAND = "what the server publishes by itself is no command to it (docs/publishes.md); there it is obeyed"
+NOWHERE = "a destination that no subject can be is refused; there it is taken, and nothing is sent to it"
 COMMANDS = ("STREAM.DELETE.V", "STREAM.PURGE.V", "STREAM.MSG.DELETE.V", "STREAM.CREATE.NEW", "CONSUMER.DELETE.V.C")
 # Who hears, of the listeners that obey there, what is published in each way.
 OBEYED = {
@@ -41,6 +42,10 @@ DIFFERENT: dict[str, dict[str, str]] = {
     "core_protocol": {
         "PUB whose arguments begin with a line end": LINE_END,
         "HPUB whose arguments begin with a line end": LINE_END,
+    },
+    "forged": {
+        f"{what} in a destination": NOWHERE
+        for what in ("a line", "a line feed", "a carriage return", "a blank", "a tab")
     },
     "lifecycle": {
         "a stream is there after a restart": "the last message's id is still known after a restart; there it is not",

@@ -178,6 +178,17 @@ class Connection:
 
         return self._read_until(f"take until {text.decode()}", is_last, is_kept=False)
 
+    def take_until_subject(self, subject: str) -> list[Frame]:
+        """The messages up to one on `subject`, for the case alone; no answers to requests."""
+        found = self._read_until(
+            f"take until {subject}", lambda frame: frame.subject == subject.encode(), is_kept=False
+        )
+        return [
+            frame
+            for frame in found
+            if not frame.subject.startswith(b"_INBOX.") and not frame.subject.startswith(b"$JS.")
+        ]
+
     def expect_close(self, did: str = "read until the end") -> list[Frame]:
         return self._read_until(did, lambda _: False)
 

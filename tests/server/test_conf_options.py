@@ -249,3 +249,10 @@ def test_a_durability_that_is_none_is_refused(folder: Path) -> None:
 )
 def test_a_store_directory_is_said_once(folder: Path, text: str) -> None:
     assert "Duplicate 'store_dir' configuration" in refusal(folder, text)
+
+
+def test_an_account_of_whose_events_nobody_can_be_told_is_named(folder: Path) -> None:
+    """Its name would stand in the subject of the event, and a blank would end that."""
+    text = 'accounts { "A B" { users: [{user: a, password: b}] }, "C\tD" {}, E {} }'
+    (warning,) = [line for line in load(folder, text).warnings if "events" in line]
+    assert warning.endswith(r'the system account hears no events of "A B", "C\tD"')

@@ -12,7 +12,7 @@ import pytest
 from penstock.broker.account import Account
 from penstock.kernel.origin import Origin
 from penstock.server import system_answers, system_requests
-from penstock.server.options import Options
+from penstock.server.options import AccountOptions, Options, User
 from penstock.server.server import Server
 from penstock.server.system_requests import SystemRequests
 from penstock.testing.inside_client import Heard, subscribe
@@ -141,3 +141,26 @@ def test_after_the_stop_nothing_is_heard_any_more() -> None:
         assert requests.queue() == (0, 0)
 
     run(play)
+
+
+def test_no_event_is_told_on_a_subject_that_would_break_the_line() -> None:
+    """An account's name may have a blank, as in nats-server, where such an event ends its subscriber's connection."""
+
+    async def main() -> None:
+        accounts = {
+            "A B": AccountOptions("A B", users=[User(username="a", password="b", account="A B")]),
+            "SYS": AccountOptions("SYS"),
+        }
+        server = Server(Options(host="127.0.0.1", port=-1, accounts=accounts, system_account="SYS", no_auth_user="a"))
+        await server.start()
+        try:
+            assert server.system is not None
+            heard: list[Heard] = []
+            client = subscribe(server.system, ">", heard.append)
+            await come_and_go(server)
+            await ask(server, "$SYS.REQ.SERVER.PING.IDZ")
+            assert {one.subject for one in heard} == {b"$SYS.REQ.SERVER.PING.IDZ", b"answer"} and not client.said
+        finally:
+            await server.stop()
+
+    asyncio.run(main())

@@ -80,6 +80,15 @@ cdef inline bint _is_reserved_reply(const uint8_t* reply, uint32_t size) noexcep
     return (size > 8 and _begins(reply, size, b"$JS.ACK.", 8)) or _begins(reply, size, b"_R_.", 4) or _is_routed(reply, size)
 
 
+cdef inline bint _fits_a_line(const uint8_t* text, uint32_t size) noexcept nogil:
+    """Whether a subject can stand in the line of a MSG. What clients send does: the parser ends it at these bytes."""
+    cdef uint32_t n
+    for n in range(size):
+        if text[n] == c" " or text[n] == c"\t" or text[n] == c"\n":
+            return False
+    return True
+
+
 cdef inline bint _can_be_heard(const uint8_t* subject, uint32_t size) noexcept nogil:
     """What may be subscribed to: no empty token, and nothing after `>`."""
     cdef uint32_t n
@@ -705,6 +714,8 @@ cdef class Hub:
         letter.copies = True
         if not 0 <= origin < ORIGIN_COUNT:
             raise ValueError(f"origin {origin} is none of kernel/origin.pxd")
+        if not _fits_a_line(letter.subject, letter.subject_size) or not _fits_a_line(letter.reply, letter.reply_size):
+            raise ValueError(f"a message to {subject!r} with the reply {reply!r}: a blank or a line end would end its line")
         heard = self.route(sublist, publisher, &letter, origin, True)
         if self.depth == 0 and (self.touched or self.calls):
             self.depth += 1

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 
 from penstock.duration import NS_PER_SECOND, format_duration
+from penstock.errors import quote
 from penstock.server.advertise import parse_advertise
 from penstock.server.conf_tree import ConfError
-from penstock.server.options import Options
+from penstock.server.options import UNSENDABLE, Options
 from penstock.server.passwords import is_bcrypt
 
 PORT_MAX = 65535
@@ -69,6 +70,10 @@ def complete_options(options: Options) -> Options:
         options.warnings.append(text)
     if _has_plain_passwords(options):
         options.warnings.append("Plaintext passwords detected, use nkeys or bcrypt")
+    unsent = [quote(name) for name in options.accounts if UNSENDABLE.search(name)]
+    if unsent:
+        why = "a blank or a control character in an account's name: the system account hears no events of"
+        options.warnings.append(f"{why} {', '.join(unsent)}")
     return options
 
 

@@ -6,11 +6,13 @@ default.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 Durability = Literal["disk", "os", "lazy"]
 DURABILITIES: tuple[str, ...] = get_args(Durability)
+UNSENDABLE = re.compile("[\\x00-\\x20\\x7f]")  # no subject has these: of what is called so nobody can be told
 
 
 @dataclass(slots=True)

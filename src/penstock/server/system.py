@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.kernel.origin import Origin
 from penstock.server.auth import GLOBAL_ACCOUNT
 from penstock.server.monitor.closed import account_name
+from penstock.server.options import UNSENDABLE
 from penstock.server.system_requests import SystemRequests
 from penstock.wire import go_json
 
@@ -139,7 +140,7 @@ class System:
 
     def _is_heard(self, subject: str) -> bool:
         system = self._server.system
-        return system is not None and system.has_interest(subject.encode())
+        return system is not None and system.has_interest(subject.encode()) and not UNSENDABLE.search(subject)
 
     def _publish(self, subject: str, message: Any) -> None:
         assert self._server.system is not None, "nobody hears without a system account"

@@ -1,0 +1,16 @@
+"""What a client says in the server's name, and what it would have the server say.
+
+The cases: parity_cases/forged.py; the real server's answers: recorded/forged.json.
+"""
+
+from __future__ import annotations
+
+import pytest
+from catalog import Case, assert_as_recorded, params
+
+from harness import Servers
+
+
+@pytest.mark.parametrize("case", params("forged"))
+def test_our_answers_are_the_real_servers(case: Case, ours: Servers) -> None:
+    assert_as_recorded(case, ours)
