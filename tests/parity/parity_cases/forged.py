@@ -1,4 +1,4 @@
-"""What a client says in the server's name: acks and answers of others, headers that the server sets, line ends in names."""
+"""What a client says in the server's name: acks and answers of others, headers the server sets, line ends in names."""
 
 from __future__ import annotations
 
