@@ -138,7 +138,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     try:
         yield path
     finally:
-        subprocess.run(["umount", str(path)], check=False)
+        subprocess.run(["umount", "-l", str(path)], check=False)
 
 
 def test_the_same_on_a_disk_that_is_really_full(small_disk: Path) -> None:

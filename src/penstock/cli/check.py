@@ -24,6 +24,7 @@ from penstock.kernel.seq_set import SeqSet
 from penstock.store.checked_file import read_checked
 from penstock.store.checkpoint import decode_checkpoint
 from penstock.store.consumer_entries import read_entries
+from penstock.store.half_made import DELETED, is_half_made
 from penstock.store.head import Head, decode_head
 from penstock.store.identity import Identity, decode_identity
 from penstock.store.kept_deletes import read_kept
@@ -179,6 +180,15 @@ class StreamChecker:
         self.explained = SeqSet()  # lost sequences that a damaged place accounts for
 
     def run(self) -> StreamCheck:
+        if self.found.name.endswith(DELETED):
+            self.found.notes.append(
+                f"{self.paths.root}: left of a deleted stream, the next open for writing removes it"
+            )
+            return self.found
+        if is_half_made(self.paths.root):
+            text = "a stream that was being created when its process ended; the next open for writing removes it"
+            self.found.notes.append(f"{self.paths.root}: {text}")
+            return self.found
         identity = self.check_config()
         if identity is None:
             return self.found
@@ -228,6 +238,9 @@ class StreamChecker:
         for path, identity, is_there in copies:
             if identity is None and is_there:
                 self.add("damaged file", path, f"the checksum differs; {cost}", size=os.path.getsize(path))
+            elif identity is None and path == self.paths.config_copy and held and held[0].revision == 1:
+                # The first copy alone makes a stream: its process may have ended before it wrote the second.
+                self.found.notes.append(f"{path}: not written yet; the next open for writing writes it")
             elif identity is None:
                 self.add("missing file", path, f"it is missing; {cost}")
         if len({identity.revision for identity in held}) > 1:
@@ -236,13 +249,19 @@ class StreamChecker:
             )
         return max(held, key=lambda identity: identity.revision, default=None)
 
+    def has_blocks(self) -> bool:
+        return os.path.isdir(self.paths.blocks) and any(map(parse_block_name, os.listdir(self.paths.blocks)))
+
     def check_head(self, identity: Identity) -> None:
         bad: list[int] = []
         for _ in range(TRIES):
             data = self.read(self.paths.head)
             if data is None:
-                if os.path.isdir(self.paths.blocks) and any(map(parse_block_name, os.listdir(self.paths.blocks))):
+                if self.has_blocks():
                     self.add("missing file", self.paths.head, "it is missing: the next open for writing makes it again")
+                return
+            if not data.strip(b"\0") and not self.has_blocks():
+                self.found.notes.append(f"{self.paths.head}: just made, nothing was committed yet")
                 return
             slots = [(at, data[at : at + HEAD_SLOT_SIZE]) for at in (0, HEAD_SLOT_STRIDE)]
             bad = [at for at, slot in slots if slot.strip(b"\0") and decode_head(slot, identity.stream_id) is None]

@@ -63,6 +63,7 @@ class Repair:
     steps: list[Step] = field(default_factory=list)
     lost: dict[str, list[Range]] = field(default_factory=dict)  # by stream, half open; recorded by this repair
     after: StoreCheck | None = None
+    failed: dict[str, str] = field(default_factory=dict)  # streams that could not be repaired, and why
 
 
 def plan_repair(
@@ -117,8 +118,11 @@ def repair_store(
         found = Repair(check_store(root, names, account, advance=advance))
         found.steps += [Step("", problem.path, "written anew") for problem in problems]
         for name, stream in found.before.shown():
-            db = store.database(stream.folder.account)
-            found.lost[name] = StreamRepair(db, stream, found.steps, name).run()
+            try:
+                db = store.database(stream.folder.account)
+                found.lost[name] = StreamRepair(db, stream, found.steps, name).run()
+            except (PenstockError, OSError) as error:  # the others are repaired all the same
+                found.failed[name] = str(error)
     found.lost = {name: lost for name, lost in found.lost.items() if lost}
     found.after = check_store(root, names, account)
     return found

@@ -23,7 +23,7 @@ def repair(root: str, names: Sequence[str], account: str | None, dry_run: bool, 
         print_json(_facts(found))
     else:
         _print(found)
-    return OK if (found.after or found.before).is_ok else DAMAGED
+    return OK if (found.after or found.before).is_ok and not found.failed else DAMAGED
 
 
 def _facts(found: Repair) -> dict[str, Any]:
@@ -31,6 +31,7 @@ def _facts(found: Repair) -> dict[str, Any]:
         "store": found.before.root,
         "dry_run": found.after is None,
         "steps": [{"stream": step.stream, "file": step.path, "text": step.text} for step in found.steps],
+        "failed": found.failed,
         "lost": {name: inclusive(spans) for name, spans in found.lost.items()},
         "before": check_facts(found.before),
         "after": check_facts(found.after) if found.after is not None else None,
@@ -58,3 +59,5 @@ def _print(found: Repair) -> None:
     if found.after is not None:
         out.print()
         print_check(found.after)
+    for name, why in found.failed.items():
+        out.print(f"[red]not repaired[/]  {escape(name)}: {escape(why)}", soft_wrap=True)

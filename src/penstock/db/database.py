@@ -36,6 +36,7 @@ from penstock.interfaces import Clock, SystemClock
 from penstock.kernel.disk import Disk
 from penstock.store.adoption import remove_tree
 from penstock.store.file_store import FileStore
+from penstock.store.half_made import DELETED, is_half_made, remove_half_made
 from penstock.store.identity import (
     Identity,
     create_identity,
@@ -70,7 +71,6 @@ if TYPE_CHECKING:
     from penstock.db.object_info import ObjectStoreOptions
     from penstock.db.objects import ObjectStore
 
-DELETED = ".deleted"  # no stream's name has a dot
 OWN_FILES = ("config.", "messages.jsonl", "HEAD", "CHECKPOINT", "TRUNCATE", "ADOPT", "BATCHES", "DELETES")
 DUPLICATE_WINDOW_NS = 120 * 10**9  # the default, unless max_age is shorter
 _BAD = set(" \t\r\n\f.*>/\\")
@@ -164,7 +164,7 @@ class Database:
             self.disk.sync_folder(self.path)
 
     def _tidy(self) -> None:
-        """Make the account's folder, and clear what is left of deleted streams."""
+        """Make the account's folder, and clear what a killed process left of streams that came or went."""
         try:
             self._make_folder()
         except OSError as error:
@@ -177,6 +177,8 @@ class Database:
             try:
                 if name.endswith(DELETED):
                     self._clear(path)
+                elif is_half_made(path):
+                    remove_half_made(self.disk, path)
             except OSError as error:
                 self._put_off(path, error)
 

@@ -42,7 +42,7 @@ from penstock.store.loose_summaries import LooseSummaries
 from penstock.store.opening import Opening
 from penstock.store.recovery import Recovered, Recovery, marks_of, recover, subtract
 from penstock.store.report import format_ranges
-from penstock.store.small_file import set_aside
+from penstock.store.small_file import set_aside, temporary_files
 from penstock.store.summary import CONTROLS, decode_summary, encode_summary, read_section
 
 SUBJECT_WEIGHT = 45  # bytes of a subject in a checkpoint, about
@@ -185,6 +185,7 @@ class FileStore(Store):
         cut = self.pending_cut
         self.epoch = max(found.epoch, cut.epoch if cut else 0) + (0 if is_clean or cut else 1)
         kernel.set_last_time(self.core, found.last_time)
+        found.leftovers += temporary_files(self.paths.root)
         do(lambda: self._tidy(found))
         do(lambda: self._open_head(found))
         do(lambda: self._adopt_last(found, is_clean))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 
 from penstock.errors import CorruptBlock
@@ -21,6 +22,9 @@ UNREADABLE = frozenset(
         errno.EBADMSG, errno.EUCLEAN, errno.ENODATA, errno.EILSEQ,
     }
 )  # fmt: skip
+
+
+_TEMPORARY = re.compile(r"\.\d+-[0-9a-f]{8}\.tmp$")
 
 
 def read_small(disk: Disk, path: str, size_max: int = 1 << 62) -> bytes | None:
@@ -58,6 +62,11 @@ def set_aside(disk: Disk, path: str) -> str:
     disk.rename(path, target)
     disk.sync_folder(os.path.dirname(path))
     return target
+
+
+def temporary_files(folder: str) -> list[str]:
+    """What killed processes have left there of small files that they were writing (`Disk.write_file`)."""
+    return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if _TEMPORARY.search(name)]
 
 
 def free_name(path: str) -> str:
