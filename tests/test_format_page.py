@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import struct
 from pathlib import Path
 from typing import Any
@@ -13,13 +15,16 @@ import xxhash
 from penstock.kernel import constants, ledger_record
 from penstock.kernel.ack_table import AckTable
 from penstock.kernel.batch import Batch
+from penstock.kernel.disk import Disk
 from penstock.kernel.record import encode_message
 from penstock.kernel.reference import ack_table
 from penstock.store import checkpoint as checkpoint_module
+from penstock.store.checked_file import write_checked
 from penstock.store.checkpoint import BlockRow, Checkpoint, decode_checkpoint
 from penstock.store.consumer_entries import LogHeader, log_name
 from penstock.store.file_store import FileStore
 from penstock.store.head import decode_head
+from penstock.store.identity import Identity, decode_identity, write_identity
 from penstock.store.layout import BlockHeader, StreamPaths, decode_header
 from penstock.store.limits import Limits
 from penstock.store.summary import decode_summary
@@ -375,6 +380,45 @@ def test_the_grammar_of_the_summary_names_what_its_table_has() -> None:
     grammar = re.search(r"summary := (.*)", text)
     assert grammar
     assert ("version" in grammar[1].split()) == ("version" in layout("Summary (`.sum`)"))
+
+
+def test_the_checksum_of_the_configuration_is_of_the_object_alone(
+    stopped: tuple[StreamPaths, FileStore], tmp_path: Path
+) -> None:
+    paths = StreamPaths(str(shutil.copytree(stopped[0].root, tmp_path / "stream")))
+    identity = Identity(STREAM_ID, 5, {"name": "S", "subjects": ["s.>"]}, 3)
+    write_identity(Disk(), paths, identity)
+    data = Path(paths.config).read_bytes()
+    body, digits = data[: data.rindex(b"}") + 1], data[-17:-1]
+    assert data == body + b"\nxxh64 " + digits + b"\n"
+    assert int(digits, 16) == xxhash.xxh64_intdigest(body) and digits == digits.lower()
+    assert set(json.loads(body)) == set(re.findall(r"`([a-z_]+)`", part("config.json").split("Keys:")[1]))
+    assert "from its `{` to its `}`" in part("config.json")
+    assert decode_identity(data, paths.config) == identity
+
+
+def test_the_checksum_of_the_small_files_is_of_the_line_without_its_line_feed(
+    stopped: tuple[StreamPaths, FileStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_checked(Disk(), str(tmp_path / "ADOPT"), {"query": "q", "batch": 1})
+    check_line((tmp_path / "ADOPT").read_bytes())
+    paths = StreamPaths(str(shutil.copytree(stopped[0].root, tmp_path / "stream")))
+    store = FileStore(paths.root, STREAM_ID, clock=FakeClock())
+    seen: list[bytes] = []
+    cut = store._cut_files
+    monkeypatch.setattr(store, "_cut_files", lambda: (seen.append(Path(paths.truncate).read_bytes()), cut()))
+    store.truncate(1)
+    store.stop()
+    check_line(seen[0])
+    listed = re.search(r"TRUNCATE .*?keys: (.*?)\n        [A-Z]", PAGE, re.S)
+    assert listed and set(re.findall(r"`([a-z]+)`", listed[1])) == set(json.loads(seen[0].split(b"\n")[0]))
+    assert "the line without its line feed" in re.sub(r"\s+", " ", part("Staged blocks"))
+
+
+def check_line(data: bytes) -> None:
+    line, digits, end = data.split(b"\n")
+    assert end == b"" and len(digits) == 16 and digits == digits.lower()
+    assert int(digits, 16) == xxhash.xxh64_intdigest(line)
 
 
 def test_the_header_of_a_consumer_log_is_laid_out_as_the_page_says() -> None:
