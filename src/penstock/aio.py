@@ -32,8 +32,8 @@ from penstock.db.object_info import ObjectStoreOptions
 from penstock.db.stream import Ack, Acks, Headers, Item, StreamState, Subjects, When
 from penstock.db.waiters import Waiters
 from penstock.errors import ApiError, PublishRefused, StoreClosed, StoreError
-from penstock.interfaces import Clock
 from penstock.kernel.batch import Batch
+from penstock.kernel.clock import Clock
 from penstock.kernel.disk import Disk
 from penstock.kernel.message import Message
 from penstock.store.file_store import FileStore

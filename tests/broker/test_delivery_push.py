@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from unittest.mock import patch
 
 import pytest
@@ -17,6 +16,7 @@ from wire_client import Frame, Silent
 import penstock
 from penstock.broker.delivery import Delivery
 from penstock.broker.desk import ConsumerDesk
+from penstock.kernel.clock import Clock
 from penstock.server.embedded import EmbeddedServer
 
 
@@ -220,6 +220,20 @@ def test_a_pause_ends_by_itself(reader: Reader, listener: Listener) -> None:
     assert b"1" in [frame.payload for frame in frames]
 
 
+class PauseEnds(Clock):
+    """The first look is a moment before the end of a pause, every other one a moment after it."""
+
+    def __init__(self, until_ns: int) -> None:
+        self._until_ns = until_ns
+        self._looks = iter([until_ns - 1])
+
+    def now_ns(self) -> int:
+        return self._until_ns + 1
+
+    def wall_ns(self) -> int:
+        return next(self._looks, self._until_ns + 1)
+
+
 def test_a_pause_that_ends_between_two_looks_at_the_clock_is_told(reader: Reader, listener: Listener) -> None:
     """A timer may come a moment too early: what was left of the pause was over at the next look, and nobody told."""
     found: list[Delivery] = []
@@ -234,9 +248,7 @@ def test_a_pause_that_ends_between_two_looks_at_the_clock_is_told(reader: Reader
         reader.consumer(deliver_subject="e", pause_until="2100-01-01T00:00:00Z")
     assert b'"paused":true' in listener.message().payload
     (delivery,) = set(found)
-    looks = iter([delivery.engine.paused_until_ns - 1])
-    late = delivery.engine.paused_until_ns + 1
-    delivery.owner.stream.store.clock = SimpleNamespace(now_ns=lambda: next(looks, late))
+    delivery.owner.stream.store.clock = PauseEnds(delivery.engine.paused_until_ns)
     delivery.owner.loop.call_soon_threadsafe(delivery._pause_ended)
     assert b"consumer_pause" in listener.message().payload
 

@@ -158,10 +158,19 @@ def test_memory_comes_back_when_the_rate_falls() -> None:
 def test_ids_are_loaded_in_bulk() -> None:
     marks = Marks([(1, 10, h(1), 0), (2, 20, None, 99), (3, 30, h(3), 0), (4, 40, h(1), 0)])
     window = dedupe.DedupeWindow(100)
-    window.load(marks, 30)
+    window.load(marks, 30, 50, 0)
     assert [window.lookup(h(n), 50) for n in (1, 2, 3)] == [4, None, 3]
     with pytest.raises(ValueError, match="16 bytes"):
         window.add(b"short", 1, 1)
+
+
+def test_ids_with_a_time_that_is_still_to_come_count_from_the_load() -> None:
+    """The machine's clock went back since they were stored; it is 1000 ahead of the time that never jumps."""
+    window = dedupe.DedupeWindow(100)
+    window.load(Marks([(1, 1010, h(1), 0), (2, 1060, h(2), 0), (3, 9999, h(3), 0)]), 0, 50, 1000)
+    assert [window.lookup(h(n), 109) for n in (1, 2, 3)] == [1, 2, 3]
+    assert [window.lookup(h(n), 110) for n in (1, 2, 3)] == [None, 2, 3]
+    assert [window.lookup(h(n), 150) for n in (1, 2, 3)] == [None, None, None]
 
 
 def test_marks_come_into_the_order_of_their_sequences() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.duration import format_time
-from penstock.interfaces import SystemClock
+from penstock.kernel.clock import SYSTEM
 from penstock.kernel.direct import DirectSender
 from penstock.kernel.hub import Hub
 from penstock.kernel.reader import Reader
@@ -24,7 +24,7 @@ class Place:
     """A store, a sender of its messages, and what comes to the inbox."""
 
     def __init__(self) -> None:
-        self.store = MemoryStore("S", Limits(subjects=("s.>",), block_size=1 << 16), SystemClock())
+        self.store = MemoryStore("S", Limits(subjects=("s.>",), block_size=1 << 16), SYSTEM)
         self.hub, self.sublist = Hub(), Sublist()
         self.hub.on_turn = lambda: None
         self.hub.add_sublist(self.sublist)

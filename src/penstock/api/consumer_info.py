@@ -24,7 +24,8 @@ def info_fields(intake: Intake, consumer: Consumer, *, has_config: bool = True, 
     """
     config, engine = consumer.config, consumer.engine
     table = engine.table
-    now_ns = intake.stream.store.clock.now_ns()
+    delivered_ns, acked_ns = consumer.wall_ns(engine.last_delivered_ns), consumer.wall_ns(engine.last_acked_ns)
+    wall_ns = intake.stream.store.clock.wall_ns()
     delivery = intake.deliveries.get(consumer.name)
     fields: Fields = {
         "stream_name": intake.name,
@@ -34,8 +35,8 @@ def info_fields(intake: Intake, consumer: Consumer, *, has_config: bool = True, 
     if has_config:
         fields["config"] = config_fields(config, has_versions=has_versions)
     fields |= {
-        "delivered": _place(table.delivered_consumer_seq, table.delivered_stream_seq, engine.last_delivered_ns),
-        "ack_floor": _place(table.ack_floor_consumer_seq, table.ack_floor_stream_seq, engine.last_acked_ns),
+        "delivered": _place(table.delivered_consumer_seq, table.delivered_stream_seq, delivered_ns),
+        "ack_floor": _place(table.ack_floor_consumer_seq, table.ack_floor_stream_seq, acked_ns),
         "num_ack_pending": engine.num_ack_pending,
         "num_redelivered": 0 if config.max_deliver == 1 else engine.num_redelivered,  # such a one never redelivers
         "num_waiting": delivery.num_waiting if delivery is not None and not config.is_push else 0,
@@ -43,9 +44,9 @@ def info_fields(intake: Intake, consumer: Consumer, *, has_config: bool = True, 
     }
     if delivery is not None and delivery.is_push_bound:
         fields["push_bound"] = True
-    if (remaining := pause_remaining(config, now_ns)) > 0:
+    if (remaining := pause_remaining(config, wall_ns)) > 0:
         fields |= {"paused": True, "pause_remaining": remaining}
-    fields["ts"] = time_text(now_ns)
+    fields["ts"] = time_text(wall_ns)
     if config.priority_groups:
         fields["priority_groups"] = [_group(config, delivery.groups() if delivery is not None else [])]
     return fields
@@ -59,9 +60,9 @@ def config_fields(config: ConsumerConfig, *, has_versions: bool) -> Fields:
     return fields
 
 
-def pause_remaining(config: ConsumerConfig, now_ns: int) -> int:
+def pause_remaining(config: ConsumerConfig, wall_ns: int) -> int:
     """How long it is still paused, in nanoseconds, as far as Go can count them; 0: it is not."""
-    return min(max(config.pause_until.ns - now_ns, 0), DURATION_MAX) if config.pause_until is not None else 0
+    return min(max(config.pause_until.ns - wall_ns, 0), DURATION_MAX) if config.pause_until is not None else 0
 
 
 def _place(consumer_seq: int, stream_seq: int, last_ns: int) -> Fields:

@@ -35,7 +35,7 @@ async def _pause(intake: Intake, name: str, until: Moment | None) -> Fields:
             if (old.pause_until or _NEVER).ns != (until or _NEVER).ns:
                 intake.news.paused(consumer)
         fields: Fields = {"paused": False, "pause_until": format_moment(until or _NEVER)}
-        if (remaining := pause_remaining(new, intake.stream.store.clock.now_ns())) > 0:
+        if (remaining := pause_remaining(new, intake.stream.store.clock.wall_ns())) > 0:
             fields |= {"paused": True, "pause_remaining": remaining}
         return fields, written(intake, consumer)
 

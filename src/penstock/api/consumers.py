@@ -85,7 +85,7 @@ async def _create(call: Call, intake: Intake, config: ConsumerConfig, request: C
 
     consumer, fields, position = await changed(intake, make)
     await intake.consumers_durable(position)
-    if pause_remaining(consumer.config, intake.stream.store.clock.now_ns()):
+    if pause_remaining(consumer.config, intake.stream.store.clock.wall_ns()):
         intake.news.paused(consumer)
     return fields
 

@@ -43,7 +43,7 @@ def info_fields(
         fields["domain"] = domain
     if leader:
         fields["cluster"] = {"leader": leader}
-    fields["ts"] = time_text(store.clock.now_ns())
+    fields["ts"] = time_text(store.clock.wall_ns())
     return fields
 
 

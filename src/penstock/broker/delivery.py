@@ -226,7 +226,12 @@ class Delivery(CompiledDelivery):
             self._arm_pause(left_ns)
 
     def _pause_left_ns(self) -> int:
-        return self.engine.paused_until_ns - self.owner.stream.store.clock.now_ns()
+        return self.engine.paused_until_ns - self.owner.stream.store.clock.wall_ns()
+
+    def clock_changed(self) -> None:
+        """The machine's clock was set, by which a pause ends; or the machine has slept, and our timers with it."""
+        self._wait_for_pause()
+        self.touch()
 
     def _arm_pause(self, left_ns: int) -> None:
         self._pause = self.owner.loop.call_later(min(left_ns / 1e9, TIMER_S_MAX), self._pause_ended)

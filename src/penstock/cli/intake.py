@@ -295,7 +295,7 @@ class Importer:
             if seq <= store.index.last_seq:
                 store.note_mark(seq, time, hashed, expiry)
                 if hashed is not None:
-                    stream._rules.dedupe.add(hashed, seq, time)
+                    stream._rules.remember_id(hashed, seq, time)
         self.done.messages[name] += taken
         if taken < batch.count:
             at, status = batch.refused(0, batch.count)[0]

@@ -42,11 +42,16 @@ def decode_meta(raw: bytes) -> Meta:
 
 
 def table_of(meta: Meta, state: bytes, notes: list[bytes]) -> AckTable:
-    """The deliveries that the log tells of; ValueError where it cannot be."""
+    """The deliveries that the log tells of, with the machine clock's times; ValueError where it cannot be."""
     table = AckTable.decode(state, POLICIES[meta.config.ack_policy])
     for note in notes:
         table.apply(note)
     return table
+
+
+def wait_max_ns(config: ConsumerConfig) -> int:
+    """How long a message waits for its ack at most, before it comes again."""
+    return max(config.ack_wait, *config.backoff, 0)
 
 
 def last_seqs(store: Store, filters: Sequence[str], upto: int) -> list[int]:
@@ -57,7 +62,10 @@ def last_seqs(store: Store, filters: Sequence[str], upto: int) -> list[int]:
 class Consumer:
     """One consumer. Its engine knows what comes next; everything here belongs to the holder of the stream's lock."""
 
-    __slots__ = ("config", "created_ns", "engine", "is_deleted", "keepers", "last_active_ns", "meta", "name", "number")
+    __slots__ = (
+        "config", "created_ns", "engine", "is_deleted", "keepers", "last_active_ns", "made_ns", "meta", "name",
+        "number",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -77,6 +85,7 @@ class Consumer:
         self.is_deleted = False
         self.keepers = 0  # handles of the library that hold it: it is not inactive while there are any
         self.last_active_ns = 0  # when one of them used it
+        self.made_ns = 0  # when this process made it; 0: it was there before
         self.engine = Engine(store.core, table, self.config.filters, windows)
         self._configure(is_change=False)  # the deadlines in the table are those of this configuration
         if meta.resume_seq:
@@ -112,8 +121,12 @@ class Consumer:
     def table(self) -> AckTable:
         return self.engine.table
 
+    def wall_ns(self, at_ns: int) -> int:
+        """A time of deliveries by the machine's clock; 0, which stands for never, stays."""
+        return at_ns + self.engine.offset_ns if at_ns else 0
+
     def is_paused(self, now_ns: int) -> bool:
-        return now_ns < self.engine.paused_until_ns
+        return self.engine.is_paused(now_ns)
 
     def __repr__(self) -> str:
         return f"<Consumer {self.name}>"

@@ -10,7 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from penstock.consumer.config import ConsumerConfig
-from penstock.consumer.consumer import POLICIES, Consumer, Meta, decode_meta, encode_meta, last_seqs, table_of
+from penstock.consumer.consumer import (
+    POLICIES,
+    Consumer,
+    Meta,
+    decode_meta,
+    encode_meta,
+    last_seqs,
+    table_of,
+    wait_max_ns,
+)
 from penstock.consumer.rules import Admission
 from penstock.kernel.ack_table import AckTable
 from penstock.kernel.constants import REASONS
@@ -45,6 +54,7 @@ class Consumers:
         self._unread: dict[int, Entry] = {}  # of consumers that we do not understand
         self._windows = Windows()
         self._touched: dict[Consumer, None] = {}
+        self._offset_ns = self.store.clock.offset_ns
         self._has_changed = False  # somebody came, went or was changed since the last flush
         self._was_rolled_back = False  # what nobody needs any more may be there again
         self._engines: list[Engine] = []
@@ -69,6 +79,7 @@ class Consumers:
                 continue
             try:
                 table = table_of(meta, entry.state, entry.notes)
+                table.follow(self.store.clock, self.store.clock.now_ns(), wait_max_ns(meta.config))
             except ValueError as error:
                 table = AckTable(POLICIES[meta.config.ack_policy], self._start(meta.config)[0])
                 self._found(f"consumer {meta.name}: its state cannot be read, and it begins anew: {error}")
@@ -140,8 +151,9 @@ class Consumers:
         table = AckTable(POLICIES[config.ack_policy], start)
         table.logged = is_kept
         replay_to = self.rules.last_seq if config.replay_policy == "original" else 0
-        meta = Meta(admission.name, now, config, resume, replay_to)
+        meta = Meta(admission.name, now + self.store.clock.offset_ns, config, resume, replay_to)
         consumer = Consumer(meta, number, self.store, table, self._windows, lasts)
+        consumer.made_ns = now
         self._add(consumer)
         if is_kept:
             self._put(consumer)
@@ -234,6 +246,7 @@ class Consumers:
         assert self.log is not None
         consumer.table.changes()  # the state has them
         self.log.put(consumer.number, encode_meta(consumer.meta), consumer.table.encode())
+        self._note_time((consumer,))
 
     def _tell(self, consumer: Consumer, what: str) -> None:
         for listener in tuple(self.on_change):
@@ -329,14 +342,21 @@ class Consumers:
         log = self.log
         if log is None:
             return 0
-        has_notes = self._has_changed
+        has_notes, now = self._has_changed, 0
         for consumer in touched:
             if consumer.number and not consumer.is_deleted:
+                if consumer.table.has_moved:
+                    now = now or self.store.clock.now_ns()
+                    consumer.table.note_time(now)
                 changes = consumer.table.changes()
                 if changes:
                     log.note(consumer.number, changes)
                     has_notes = True
         self._has_changed = False
+        if self._offset_ns != self.store.clock.offset_ns:  # it was set: what is pending is told anew, in its times
+            self._offset_ns = self.store.clock.offset_ns
+            if any(consumer.number and consumer.table.pending_count for consumer in self.by_name.values()):
+                log.require_fold()
         if log.wants_fold:  # it has grown, or did not hold, or a write has failed: also where nothing has changed now
             self._fold(log)
         elif not has_notes:
@@ -352,6 +372,16 @@ class Consumers:
         for number, entry in self._unread.items():
             for note in entry.notes:
                 log.note(number, note)
+        self._note_time(kept)
+
+    def _note_time(self, told: Iterable[Consumer]) -> None:
+        """A state says when messages are due again, but not how late it was when that was decided: a note does, so
+        that an open sees where the machine's clock went back since."""
+        now = self.store.clock.now_ns()
+        for consumer in told:
+            if self.log is not None and consumer.table.pending_count:
+                consumer.table.note_time(now)
+                self.log.note(consumer.number, consumer.table.changes())
 
     def is_durable(self, position: int) -> bool:
         """Whether what `flush` gave this position for is safe at the store's durability."""

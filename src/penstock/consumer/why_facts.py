@@ -21,9 +21,9 @@ GIVEN_UP_MAX = 1000  # more are not named
 
 
 def consumer_facts(
-    stream: StreamConfig, store: Store, consumer: Consumer, now_ns: int, listeners: Listeners | None = None
+    stream: StreamConfig, store: Store, consumer: Consumer, wall_ns: int, listeners: Listeners | None = None
 ) -> ConsumerFacts:
-    """How far a consumer is; `listeners` are those on a server."""
+    """How far a consumer is, with times of the machine's clock; `listeners` are those on a server."""
     engine, table, config = consumer.engine, consumer.table, consumer.config
     filters = config.filters
     captured = stream.subjects if stream.subject_transform is None else ()  # what is stored may have other subjects
@@ -32,7 +32,7 @@ def consumer_facts(
         stream=stream.name,
         name=consumer.name,
         config=config,
-        now_ns=now_ns,
+        now_ns=wall_ns,
         first_seq=store.index.first_seq,
         last_seq=store.index.last_seq,
         subjects_overlap=not filters or not captured or any_overlap(Filters(filters), Filters(captured)),
@@ -42,14 +42,14 @@ def consumer_facts(
         next_seq=engine.next_seq,
         num_pending=engine.num_pending,
         num_ack_pending=engine.num_ack_pending,
-        next_due_ns=engine.next_due_ns,
+        next_due_ns=engine.next_due_ns and engine.next_due_ns + engine.offset_ns,
         given_up=tuple(seq for seq in state.redelivered if seq not in state.pending)[:GIVEN_UP_MAX],
         listeners=listeners,
     )
 
 
 def message_facts(
-    stream: StreamConfig, store: Store, consumers: Iterable[Consumer], seq: int, now_ns: int, removal: str = ""
+    stream: StreamConfig, store: Store, consumers: Iterable[Consumer], seq: int, wall_ns: int, removal: str = ""
 ) -> MessageFacts:
     """What is known of one sequence; `removal` is what `removal_of` has found."""
     message: Message | None = None
@@ -65,14 +65,14 @@ def message_facts(
     return MessageFacts(
         stream=stream.name,
         seq=seq,
-        now_ns=now_ns,
+        now_ns=wall_ns,
         first_seq=store.index.first_seq,
         last_seq=store.index.last_seq,
         is_stored=message is not None,
         subject=message.subject if message is not None else "",
         time_ns=message.time_ns if message is not None else 0,
         size=len(message.data) + len(message.raw_headers or b"") if message is not None else 0,
-        expires_ns=_expires_ns(stream, message) if message is not None else 0,
+        expires_ns=_expires_ns(stream, store, message) if message is not None else 0,
         removal=removal,
         keeps_reasons=stream.storage == "file",
         deliveries=tuple(_delivery(one, seq) for one in everyone),
@@ -102,7 +102,7 @@ def _wants(consumer: Consumer, message: Message) -> bool:
     return not filters or Filters(filters).match(message.subject)
 
 
-def _expires_ns(stream: StreamConfig, message: Message) -> int:
+def _expires_ns(stream: StreamConfig, store: Store, message: Message) -> int:
     """When the message becomes too old; 0: never."""
     ages_ns = stream.max_age
     if stream.allow_msg_ttl and message.raw_headers is not None:
@@ -111,7 +111,8 @@ def _expires_ns(stream: StreamConfig, message: Message) -> int:
             return 0
         if ttl_ns:
             ages_ns = min(ttl_ns, ages_ns) if ages_ns > 0 else ttl_ns
-    return message.time_ns + ages_ns if ages_ns > 0 else 0
+    taken_ns = store.ages.taken(message.seq, message.time_ns) + store.clock.offset_ns
+    return taken_ns + ages_ns if ages_ns > 0 else 0
 
 
 def _delivery(consumer: Consumer, seq: int) -> Delivery:
@@ -119,6 +120,7 @@ def _delivery(consumer: Consumer, seq: int) -> Delivery:
     pending = table.get(seq) if seq > 0 else None
     again = table.redelivered(seq) if seq > 0 else 0
     _, due_ns, deliveries, delivered_ns = pending or (0, 0, again, 0)
+    offset_ns = consumer.engine.offset_ns if pending else 0
     return Delivery(
         name=consumer.name,
         config=consumer.config,
@@ -129,6 +131,6 @@ def _delivery(consumer: Consumer, seq: int) -> Delivery:
         deliveries=deliveries,
         is_pending=pending is not None,
         is_given_up=pending is None and again > 0,
-        delivered_ns=delivered_ns,
-        due_ns=due_ns,
+        delivered_ns=delivered_ns + offset_ns,
+        due_ns=due_ns + offset_ns,
     )

@@ -85,7 +85,7 @@ def adopt_staged(stream: Stream, job: str, tasks: Sequence[Info], query: str = "
     )
     for seq, stored, hashed, _ in marks:
         if hashed is not None:
-            stream._rules.dedupe.add(hashed, seq, stored)
+            stream._rules.remember_id(hashed, seq, stored)
     stream._rules._last_id = None
     stream.consumers.drop_unneeded()
     discard_job(store.paths.root, job, store.disk)

@@ -36,6 +36,7 @@ Inner = inner_consumer.Consumer
 FETCH_S = 5.0
 SLICE = 256  # messages taken under one hold of the lock
 WAIT_S_MAX = 86_400.0  # a look a day, for a deadline that is farther off
+PAUSE_LOOK_NS = NS_PER_SECOND  # a pause ends by the machine's clock, which somebody may set
 log = logging.getLogger("penstock")
 
 
@@ -164,7 +165,9 @@ class Consumer:
         """Until when nothing will come by itself: a deadline, the end of a pause, a message's age."""
         engine, store = self._inner.engine, self._stream.store
         dues = [engine.wake_ns] if engine.wake_ns else []
-        if not self._inner.is_paused(now):
+        if self._inner.is_paused(now):
+            dues += [now + PAUSE_LOOK_NS]
+        else:
             due = engine.next_due_ns
             dues += [] if due is None else [due]
             dues += [store.next_due] if engine.is_full and store.next_due != NEVER else []
@@ -250,7 +253,7 @@ class Consumer:
 
     def pause(self, how_long: Duration | datetime) -> ConsumerInfo:
         """Deliver nothing for a while ("10m", or seconds), or until a time; `resume` ends it."""
-        now = self._stream.store.clock.now_ns()
+        now = self._stream.store.clock.wall_ns()
         until = parse_time(how_long) if isinstance(how_long, datetime) else now + duration_ns(how_long)
         return self._set_pause(Moment(until))
 

@@ -55,15 +55,16 @@ class ConsumerInfo:
 def info_of(stream: str, consumer: Consumer, now_ns: int) -> ConsumerInfo:
     """What is known of a consumer now. The caller holds the stream's lock."""
     engine, table = consumer.engine, consumer.table
+    delivered_ns, acked_ns = consumer.wall_ns(engine.last_delivered_ns), consumer.wall_ns(engine.last_acked_ns)
     return ConsumerInfo(
         stream=stream,
         name=consumer.name,
         config=consumer.config,
         created_ns=consumer.created_ns,
-        delivered=Place(table.delivered_consumer_seq, table.delivered_stream_seq, engine.last_delivered_ns),
-        ack_floor=Place(table.ack_floor_consumer_seq, table.ack_floor_stream_seq, engine.last_acked_ns),
+        delivered=Place(table.delivered_consumer_seq, table.delivered_stream_seq, delivered_ns),
+        ack_floor=Place(table.ack_floor_consumer_seq, table.ack_floor_stream_seq, acked_ns),
         num_pending=engine.num_pending,
         num_ack_pending=engine.num_ack_pending,
         num_redelivered=engine.num_redelivered,
-        pause_remaining_ns=max(engine.paused_until_ns - now_ns, 0),
+        pause_remaining_ns=max(engine.paused_until_ns - consumer.wall_ns(now_ns), 0),
     )

@@ -126,7 +126,7 @@ def remove_inactive(stream: Stream) -> None:
     now = stream.store.clock.now_ns()
     for consumer in consumers:
         threshold = consumer.config.inactive_threshold
-        last = max(stream._opened_ns, consumer.created_ns, consumer.last_active_ns)
+        last = max(stream._opened_ns, consumer.made_ns, consumer.last_active_ns)
         if 0 < threshold < now - last and not consumer.keepers:
             consumers.delete(consumer.name)
 

@@ -32,7 +32,7 @@ from penstock.errors import (
     StreamNotFound,
     WriteFailed,
 )
-from penstock.interfaces import Clock, SystemClock
+from penstock.kernel.clock import SYSTEM, Clock
 from penstock.kernel.disk import Disk
 from penstock.store.adoption import remove_tree
 from penstock.store.file_store import FileStore
@@ -120,7 +120,7 @@ class Database:
         self.is_read_only = read_only
         self.account = account
         self.disk = disk or Disk()
-        self.clock = clock or SystemClock()
+        self.clock = clock or SYSTEM
         self._lock = threading.RLock()
         self._streams: dict[str, Stream] = {}
         self._closed_configs: dict[str, StreamConfig] = {}  # of streams that are not open: nobody else changes them
@@ -422,7 +422,7 @@ class Database:
         check_name(config.name, "stream")
         self._refuse_if_read_only()
         check_overlap(config, self._other_configs(config.name))
-        identity = Identity(os.urandom(16), self.clock.now_ns(), _plain(config))
+        identity = Identity(os.urandom(16), self.clock.wall_ns(), _plain(config))
         if config.storage == "memory":
             return self._add(
                 Stream(self, identity, StreamRules(config, MemoryStore(config.name, limits_of(config), self.clock)))

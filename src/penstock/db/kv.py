@@ -223,7 +223,7 @@ class KeyValue:
     def purge_deletes(self, older_than: Duration = OLD_MARKER) -> int:
         """Remove the markers of deleted keys, and what is below them: how many keys went. Markers younger than
         `older_than` stay, so that those who watch see them; 0: none stays."""
-        limit = self._stream.store.clock.now_ns() - duration_ns(older_than)
+        limit = self._stream.store.clock.wall_ns() - duration_ns(older_than)
         feed, count = self._feed(">"), 0
         while (taken := feed.take()) != [None]:
             for fed in taken:

@@ -154,7 +154,7 @@ class ObjectStore:
 
     def _publish_meta(self, info: ObjectInfo) -> ObjectInfo:
         """The caller holds the stream's lock, with which it has looked at what there is."""
-        now = self._stream.store.clock.now_ns()
+        now = self._stream.store.clock.wall_ns()
         ack = self._stream.publish(self._layout.meta(info.name), encode_meta(info, now), ROLLUP)
         return msgspec.structs.replace(info, time_ns=self._stream.get(ack.seq).time_ns)
 

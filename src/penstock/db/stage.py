@@ -20,6 +20,7 @@ import msgspec
 from penstock.errors import PenstockError, StoreError
 from penstock.kernel import summary as kernel
 from penstock.kernel.batch import Batch
+from penstock.kernel.clock import Clock
 from penstock.kernel.disk import Disk
 from penstock.store.adoption import BadStage, jobs_being_adopted, remove_tree
 from penstock.store.file_store import FileStore
@@ -40,7 +41,7 @@ class StagedMessageRefused(PenstockError):
     """A message that cannot be staged: which one, and why."""
 
 
-class _StageClock:
+class _StageClock(Clock):
     """No time passes in a stage: its messages get the time of the adoption."""
 
     def now_ns(self) -> int:

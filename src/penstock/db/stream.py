@@ -398,7 +398,7 @@ class Stream:
         """The first sequence stored at or after a time; the next sequence when there is none."""
         with self._lock:
             store = self._settled()
-            return store.seq_from_time(parse_time(when, store.clock.now_ns()) if when is not None else 0)
+            return store.seq_from_time(parse_time(when, store.clock.wall_ns()) if when is not None else 0)
 
     def _settled(self) -> Store:
         self._check()
@@ -500,7 +500,7 @@ class Stream:
         on_damage."""
         from penstock.scan import scan
 
-        now = self._rules.store.clock.now_ns()
+        now = self._rules.store.clock.wall_ns()
         return scan(
             self.view(),
             subjects=_filters(subjects),
@@ -525,7 +525,7 @@ class Stream:
         unless asked otherwise."""
         from penstock.db.frames import StreamDataset
 
-        now = self._rules.store.clock.now_ns()
+        now = self._rules.store.clock.wall_ns()
         return StreamDataset(
             self.view,
             {
@@ -612,7 +612,7 @@ class Stream:
 def _span(store: Store, start_seq: int | None, stop_seq: int | None, since: When, until: When) -> tuple[int, int]:
     start = 1 if start_seq is None else start_seq
     stop = 2**63 - 1 if stop_seq is None else stop_seq
-    now = store.clock.now_ns()
+    now = store.clock.wall_ns()
     if since is not None:
         start = max(start, store.seq_from_time(parse_time(since, now)))
     if until is not None:

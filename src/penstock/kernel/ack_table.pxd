@@ -3,6 +3,7 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from penstock.kernel.clock cimport Clock
 from penstock.kernel.room cimport Room
 
 cdef enum AckPolicy:
@@ -28,6 +29,9 @@ cdef struct AckRun:                        # the delta that is still open: runs 
 cdef class AckTable:
     cdef readonly int policy
     cdef public bint logged                # whether changes are written down for `changes`
+    cdef readonly bint has_moved           # since then a deadline was set that tells no time itself
+    cdef Clock clock                       # of the times in the entries; what is written down has the machine's clock's
+    cdef int64_t latest_ns                 # the latest time in what was read
     cdef readonly uint64_t delivered_consumer_seq
     cdef readonly uint64_t delivered_stream_seq
     cdef readonly uint64_t ack_floor_consumer_seq
@@ -92,3 +96,4 @@ cdef class AckTable:
     cdef int replay_run(self, int kind, uint64_t first, uint64_t stride, uint64_t count, uint64_t now_ns, uint64_t wait) noexcept nogil
     cdef Py_ssize_t nbytes(self) noexcept nogil
     cdef int load(self, AckEntry* entry) noexcept nogil
+    cdef int plan(self) except -1

@@ -12,6 +12,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
 
+from penstock.kernel.clock cimport STILL, Clock
 from penstock.kernel.consumer_state cimport PendingItem, RedeliveredItem, StateHead, StateItems, decode_items, encode_items
 from penstock.kernel.room cimport room_reserve
 from penstock.kernel.varint cimport read_varint, unzigzag, write_varint, zigzag
@@ -77,6 +78,7 @@ cdef uint32_t TAKEN = 0xfffffffe           # it was due, and is with the caller
 cdef uint32_t GIVEN_UP = 0xfffffffd        # delivered as often as may be: not pending, but known as redelivered
 cdef uint32_t DEAD = 0xfffffffc
 cdef Py_ssize_t ROOM_MAX = 0xfffffff0
+cdef int64_t FOREVER = 0x3FFFFFFFFFFFFFFFLL    # a deadline that does not come
 
 
 cdef inline bint is_pending(const AckEntry* entry) noexcept nogil:
@@ -101,6 +103,7 @@ cdef class AckTable:
         if start_seq < 1:
             raise ValueError(f"start_seq {start_seq}: sequences begin at 1")
         self.policy = policy
+        self.clock = STILL
         self.delivered_stream_seq = start_seq - 1
         self.ack_floor_stream_seq = start_seq - 1
 
@@ -429,6 +432,7 @@ cdef class AckTable:
 
     cdef int wait_until(self, uint64_t seq, int64_t deadline_ns) noexcept nogil:
         cdef AckEntry* entry = self.pending_entry(seq)
+        cdef uint64_t deadline
         if entry == NULL:
             return 0
         if not self.reserve():
@@ -439,8 +443,10 @@ cdef class AckTable:
         self.heap_push(<uint32_t>(entry - self.entries))
         if self.logged:
             self.log_one(OTHER_DEADLINE, seq)
-            self.emit(zigzag(<int64_t>(<uint64_t>deadline_ns - self.log_deadline)))
-            self.log_deadline = <uint64_t>deadline_ns
+            deadline = <uint64_t>deadline_ns + <uint64_t>self.clock.offset_ns
+            self.emit(zigzag(<int64_t>(deadline - self.log_deadline)))
+            self.log_deadline = deadline
+            self.has_moved = True
         return 1
 
     cdef int abandon(self, uint64_t seq) noexcept nogil:
@@ -641,7 +647,7 @@ cdef class AckTable:
         self.run.count = 1
 
     cdef void log_times(self, int64_t now_ns, int64_t deadline_ns) noexcept nogil:
-        cdef uint64_t time = <uint64_t>now_ns, wait = <uint64_t>deadline_ns - <uint64_t>now_ns
+        cdef uint64_t time = <uint64_t>now_ns + <uint64_t>self.clock.offset_ns, wait = <uint64_t>deadline_ns - <uint64_t>now_ns
         if time != self.log_time or wait != self.log_wait:
             self.close_log()
             self.emit(OTHER_TIME << 2 | TOKEN_OTHER)
@@ -666,6 +672,7 @@ cdef class AckTable:
         self.log_time = 0
         self.log_wait = 0
         self.log_deadline = 0
+        self.has_moved = False
 
     cdef int replay(self, const uint8_t* data, Py_ssize_t size, Py_ssize_t* offset) noexcept nogil:
         """Make the changes that `data` tells; 0, or what is wrong with the one at `offset`. Nothing is logged."""
@@ -712,6 +719,7 @@ cdef class AckTable:
                 if token == OTHER_TIME:
                     time += <uint64_t>unzigzag(difference)
                     wait += <uint64_t>unzigzag(more)
+                    self.latest_ns = max(self.latest_ns, <int64_t>time)
                     outcome = 0
                 elif token == OTHER_REDELIVER:
                     seq += <uint64_t>unzigzag(more)
@@ -931,6 +939,70 @@ cdef class AckTable:
         if outcome != 0:
             raise ValueError(f"consumer changes at byte {offset}: {REASONS[-outcome]}")
 
+    def note_time(self, now_ns: int) -> None:
+        """Have the changes tell what time it is, as a delivery does: who reads them sees that it was that late."""
+        cdef int64_t now = now_ns
+        if self.logged and self.reserve():
+            self.log_times(now, <int64_t>(<uint64_t>now + self.log_wait))
+
+    def follow(self, Clock clock not None, int64_t now_ns, int64_t wait_max_ns) -> None:
+        """Go by a clock, in what was read from files: they have the times of the machine's clock.
+
+        Where that tells of a later time than it is now, it went back since. What was delivered then counts as delivered now, and
+        nothing waits for longer than `wait_max_ns`: how much later it was nobody knows.
+        """
+        cdef Py_ssize_t n
+        cdef AckEntry* entry
+        cdef int64_t offset = clock.offset_ns, late
+        cdef bint is_back = self.latest_ns - offset > now_ns, is_planned = True
+        self.clock = clock
+        if offset == 0 and not is_back:
+            return
+        for n in range(self.used):
+            entry = self.at(n)
+            if not is_pending(entry):
+                continue
+            is_planned = False
+            entry.last_ns -= offset
+            if entry.deadline_ns >= FOREVER // 2:
+                entry.deadline_ns = FOREVER
+                entry.last_ns = min(entry.last_ns, now_ns)
+                continue
+            entry.deadline_ns -= offset
+            late = entry.last_ns - now_ns
+            if late > 0:
+                entry.last_ns = now_ns
+                entry.deadline_ns -= late
+            if is_back:
+                entry.deadline_ns = min(entry.deadline_ns, now_ns + wait_max_ns)
+        if not is_planned:
+            self.plan()
+
+    cdef int plan(self) except -1:
+        """Sort all that waits into the lane and the heap: the deadlines are new."""
+        cdef Py_ssize_t n, room = self.used + 16
+        cdef uint32_t* heap
+        cdef AckEntry* entry
+        cdef bint has_lane = False
+        if self.heap_room < room:
+            heap = <uint32_t*>realloc(self.heap, room * sizeof(uint32_t))
+            if heap == NULL:
+                raise MemoryError
+            self.heap = heap
+            self.heap_room = room
+        self.heap_count = self.lane = 0
+        for n in range(self.used):
+            entry = self.at(n)
+            if not is_pending(entry):
+                continue
+            if has_lane and entry.deadline_ns < self.lane_deadline:
+                self.heap_push(<uint32_t>self.position(n))
+            else:
+                entry.place = IN_LANE
+                self.lane_deadline = entry.deadline_ns
+                has_lane = True
+        return 0
+
     def memory(self) -> int:
         return self.nbytes()
 
@@ -957,6 +1029,7 @@ cdef class AckTable:
         cdef PendingItem* pending = <PendingItem*>malloc((self.pending_count + 1) * sizeof(PendingItem))
         cdef RedeliveredItem* again = <RedeliveredItem*>malloc((self.redelivered_count + 1) * sizeof(RedeliveredItem))
         cdef Py_ssize_t index, pending_at = 0, again_at = 0
+        cdef uint64_t offset = <uint64_t>self.clock.offset_ns
         cdef AckEntry* entry
         head.floor_consumer = self.ack_floor_consumer_seq
         head.floor_stream = self.ack_floor_stream_seq
@@ -976,8 +1049,8 @@ cdef class AckTable:
                 if is_pending(entry):
                     pending[pending_at].stream_seq = entry.seq
                     pending[pending_at].consumer_seq = entry.dseq
-                    pending[pending_at].time_ns = entry.last_ns
-                    pending[pending_at].deadline_ns = entry.deadline_ns
+                    pending[pending_at].time_ns = <int64_t>(<uint64_t>entry.last_ns + offset)
+                    pending[pending_at].deadline_ns = <int64_t>(<uint64_t>entry.deadline_ns + offset)
                     pending_at += 1
             return encode_items(head, pending, pending_at, again, again_at, True)
         finally:
@@ -1025,6 +1098,7 @@ cdef class AckTable:
                     raise ValueError(f"consumer state: message {entry.seq} has the consumer sequence {entry.dseq}")
                 before = entry.dseq
                 entry.last_ns = pending.time_ns
+                out.latest_ns = max(out.latest_ns, pending.time_ns)
                 entry.deadline_ns = pending.deadline_ns if state.has_deadlines else pending.time_ns
                 entry.deliveries += 1
                 pending += 1

@@ -49,7 +49,7 @@ cdef class Consumer(Watcher):
     cdef bint has_deadlines                # pending messages come again by themselves
     cdef public bint collects              # what is acknowledged is collected, as the stream's retention asks for it
     cdef public bint tells                 # somebody asks for `take_given_up` and `take_dropped`
-    cdef public int64_t paused_until_ns    # 0: not paused
+    cdef public int64_t paused_until_ns    # by the machine's clock, alone of these times; 0: not paused
     cdef readonly int64_t wake_ns          # when `look` that found nothing should be asked again; 0: when something happens
     cdef uint64_t replay_to                # up to here messages come in their old rhythm
     cdef int64_t replay_time               # when the last one was stored …
@@ -64,6 +64,7 @@ cdef class Consumer(Watcher):
     cdef Py_ssize_t done_count
     cdef Py_ssize_t done_capacity
 
+    cpdef bint is_paused(self, int64_t now_ns) noexcept
     cdef int look(self, int64_t now_ns, Parcel* parcel) except -1
     cdef int hand_over(self, Parcel* parcel, int64_t now_ns) except -1
     # Each gives 1 where something changed. Of sequences that were never delivered, or are done with, nothing does.

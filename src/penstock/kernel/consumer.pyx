@@ -43,6 +43,7 @@ cdef class Consumer(Watcher):
     def __cinit__(self, Core core not None, AckTable table not None, filters, Windows windows=None):
         self.core = core
         self.table = table
+        table.clock = core.clock
         self.windows = windows if windows is not None else Windows()
         self.filters = tuple(filters)
         self.matcher = Matcher(Filters(self.filters))
@@ -121,6 +122,7 @@ cdef class Consumer(Watcher):
 
     def go_to(self, AckTable table not None):
         """Begin anew with another table, from what it says was delivered."""
+        table.clock = self.core.clock
         self.table = table
         self.next_seq = table.delivered_stream_seq + 1
         self.last_at = self.last_count = 0
@@ -299,13 +301,17 @@ cdef class Consumer(Watcher):
                 raise MemoryError
             self.held = 0
 
+    cpdef bint is_paused(self, int64_t now_ns) noexcept:
+        """Whether the time until which it is paused, one of the machine's clock, is still to come."""
+        return now_ns + self.core.clock.offset_ns < self.paused_until_ns
+
     cdef int look(self, int64_t now_ns, Parcel* parcel) except -1:
         cdef uint64_t seq
         cdef AckEntry* entry
         self.wake_ns = 0
         if self.paused_until_ns:
-            if now_ns < self.paused_until_ns:
-                self.wake_ns = self.paused_until_ns
+            if self.is_paused(now_ns):
+                self.wake_ns = self.paused_until_ns - self.core.clock.offset_ns
                 return LOOK_NOTHING
         while self.table.pending_count and self.hold(now_ns):
             entry = self.table.pending_entry(self.held)
@@ -578,6 +584,11 @@ cdef class Consumer(Watcher):
         if not self.table.earliest(&due) or due >= FOREVER:
             return None
         return due
+
+    @property
+    def offset_ns(self):
+        """What the machine's clock is ahead of the times that we go by."""
+        return self.core.clock.offset_ns
 
     @property
     def num_pending(self):

@@ -2,6 +2,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from penstock.kernel.batch cimport Batch, Incoming
+from penstock.kernel.clock cimport Clock
 from penstock.kernel.dedupe cimport DedupeWindow
 from penstock.kernel.index cimport Block, Index, Matcher
 from penstock.kernel.committer cimport Committer
@@ -25,6 +26,7 @@ cdef class Core:
     cdef readonly Index index
     cdef readonly Log log
     cdef object store                      # makes and seals block files for us
+    cdef public Clock clock                # of the times that come in as `now`: it knows what the machine's clock says then
     cdef Matcher accepts                   # the stream's subjects
     cdef Block* active                     # NULL: the next append begins a block
     cdef BlockFile* file
@@ -39,7 +41,10 @@ cdef class Core:
     cdef bint discard_new
     cdef bint takes_names                  # of the batch that is being appended
     cdef bint discard_new_per_subject
-    cdef readonly int64_t last_time
+    cdef readonly int64_t last_time        # the latest given to a message: those of the machine's clock, which never go back here
+    cdef readonly int64_t append_ns        # when the last batch was taken
+    cdef public int64_t lead_ns            # what the time of its messages was ahead of that, by no more than `lead_slack_ns`
+    cdef int64_t lead_slack_ns
     cdef public uint64_t generation_count  # of forks: a handle from before one refuses to work
     cdef uint8_t* scratch
     cdef Py_ssize_t scratch_size
@@ -54,16 +59,17 @@ cdef class Core:
     cdef void fetch_rows(self, Py_ssize_t start, Py_ssize_t stop) noexcept
     cdef uint32_t look_up(self, Incoming* item, Py_ssize_t n) noexcept
     cdef void hash_ahead(self, Incoming* item, Py_ssize_t n, DedupeWindow ids) noexcept
-    cdef int store_new(self, Incoming* item, Py_ssize_t n, int64_t now, int64_t clock, DedupeWindow ids,
+    cdef int64_t time_for(self, int64_t now) except? -1
+    cdef int store_new(self, Incoming* item, Py_ssize_t n, int64_t stamp, int64_t now, DedupeWindow ids,
                        Marks marks) except -1
-    cdef int store_one(self, Incoming* item, Py_ssize_t n, int64_t now) except -1
+    cdef int store_one(self, Incoming* item, Py_ssize_t n, int64_t stamp) except -1
     cdef uint8_t* room(self, uint64_t seq, int64_t time, uint64_t size) except NULL
     cdef int roll(self, uint64_t first_seq, int64_t time, uint64_t size) except -1
     cdef int enforce(self) except -1
     cdef tuple undo_held(self, told)
     cdef int log_changes(self, int64_t now) except -1
     cdef int log_deletes(self, uint64_t* seqs, Py_ssize_t count, uint8_t reason, int64_t now) except -1
-    cdef int log_control(self, uint8_t kind, uint8_t reason, int64_t time, uint64_t value, const uint8_t* ranges,
+    cdef int log_control(self, uint8_t kind, uint8_t reason, int64_t now, uint64_t value, const uint8_t* ranges,
                          Py_ssize_t size, uint64_t low, uint64_t high) except -1
     cdef const uint8_t* record_at(self, Block* block, uint32_t row, Record* record) except NULL
     cdef int row_time(self, Block* block, uint32_t row, int64_t* time) except -1

@@ -1,6 +1,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from penstock.kernel.batch import Batch
+from penstock.kernel.clock import Clock
 from penstock.kernel.dedupe import DedupeWindow
 from penstock.kernel.index import Index
 from penstock.kernel.log import Log
@@ -17,6 +18,8 @@ _Filters = Sequence[str] | Sequence[bytes] | Filters
 class Core:
     """The log and the index of one stream."""
 
+    clock: Clock
+    lead_ns: int
     is_closed: bool
     open_max: int
 
@@ -27,6 +30,8 @@ class Core:
     def log(self) -> Log: ...
     @property
     def last_time(self) -> int: ...
+    @property
+    def append_ns(self) -> int: ...
     @property
     def sealed_count(self) -> int: ...
     @property

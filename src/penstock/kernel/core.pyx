@@ -13,6 +13,7 @@ from penstock.kernel.batch cimport (
     STATUS_BAD_SUBJECT, STATUS_DUPLICATE, STATUS_HEADERS_TOO_LARGE, STATUS_JUDGED, STATUS_MAX_BYTES, STATUS_MAX_MSGS, STATUS_MAX_MSGS_PER_SUBJECT,
     STATUS_NO_MATCH, STATUS_NOT_SEQUENTIAL, STATUS_OK, STATUS_RECORD_TOO_LARGE, STATUS_TOO_LARGE,
 )
+from penstock.kernel.clock cimport STILL
 from penstock.kernel.format cimport (
     DELETE_RANGES_MAX, FLAG_ERASED, FLAG_HEADERS, KIND_DELETE, KIND_ERASE, KIND_FLOOR, KIND_MESSAGE, KIND_SKIP,
     REASON_MAX_BYTES, REASON_MAX_MSGS, REASON_MAX_MSGS_PER_SUBJECT, REASON_USER, RECORDS_START, RECORD_SIZE_MAX,
@@ -87,6 +88,7 @@ cdef class Core:
 
     def __cinit__(self, object store, Index index not None, Log log not None):
         self.store = store
+        self.clock = STILL
         self.index = index
         self.log = log
         log.keeper = index
@@ -125,18 +127,18 @@ cdef class Core:
                Marks marks=None):
         """Append batch[start:stop]; each gets its sequence or its status. How many were taken. Commit comes after.
 
+        `now` is, here and everywhere below, the time that never jumps (clock.pyx); what is written is the machine's.
         One that is refused already (`Batch.refuse`) is left out.
         Messages whose id the batch has found (`sift_rules`) are looked up in `ids`, and noted there and in `marks`.
         """
         cdef Py_ssize_t n
-        cdef int64_t clock = now
+        cdef int64_t stamp
         cdef Py_ssize_t taken = 0
         cdef bint is_wide = self.index.tree.count > WIDE
         self.check()
         if self.log.fail_errno:
             self.store.retry()
-        if now < self.last_time:
-            now = self.last_time           # the clock went back: times of a stream do not
+        stamp = self.time_for(now)
         self.takes_names = batch.takes_names
         self.accepts.fit(self.index)
         memset(self.ahead, 0, sizeof(self.ahead))   # what it knows is of another batch
@@ -152,8 +154,8 @@ cdef class Core:
                 if batch.items[n].status == STATUS_JUDGED:
                     continue               # a rule has refused it
                 if ids is not None and batch.items[n].id_size:
-                    taken += self.store_new(&batch.items[n], n, now, clock, ids, marks)
-                elif self.store_one(&batch.items[n], n, now) == STATUS_OK:
+                    taken += self.store_new(&batch.items[n], n, stamp, now, ids, marks)
+                elif self.store_one(&batch.items[n], n, stamp) == STATUS_OK:
                     taken += 1
             if start == stop:
                 self.enforce()             # the limits themselves have changed
@@ -163,6 +165,19 @@ cdef class Core:
             self.store.undo_failed(error)
             raise
         return taken
+
+    cdef int64_t time_for(self, int64_t now) except? -1:
+        """The time of the messages that are taken now: what the machine's clock says, and no less than the last one's.
+
+        Where it is not as far ahead of `now` as before, as the machine's clock was set, the store hears of it.
+        """
+        cdef int64_t wall = now + self.clock.offset_ns
+        cdef int64_t stamp = max(wall, self.last_time), lead = stamp - now
+        self.append_ns = now
+        if lead > self.lead_ns or lead < self.lead_ns - self.lead_slack_ns:
+            self.lead_slack_ns = self.store.note_lead(self.index.last_seq + 1, lead, now, stamp > wall)
+            self.lead_ns = lead
+        return stamp
 
     # With many subjects every look-up waits for memory several times, one wait for the other: slot, totals and place, name
     # and the row that goes. So each is asked for a group of messages ahead, in small loops of their own: the processor then
@@ -233,7 +248,7 @@ cdef class Core:
         hashed.high = xxh64(msg_id, item.id_size, 1)
         ids.hint(hashed.low, hashed.high)
 
-    cdef int store_new(self, Incoming* item, Py_ssize_t n, int64_t now, int64_t clock, DedupeWindow ids,
+    cdef int store_new(self, Incoming* item, Py_ssize_t n, int64_t stamp, int64_t now, DedupeWindow ids,
                        Marks marks) except -1:
         """Append a message with an id unless that is known; 1 when it was taken."""
         cdef HashedId* hashed = &self.hashed[n & IDS_MASK]
@@ -243,14 +258,14 @@ cdef class Core:
             self.hash_ahead(item, n, ids)
         low = hashed.low
         high = hashed.high
-        known = ids.known(low, high, clock)
+        known = ids.known(low, high, now)
         if known:
             item.status = STATUS_DUPLICATE
             item.seq = known
             return 0
-        if self.store_one(item, n, now) != STATUS_OK:
+        if self.store_one(item, n, stamp) != STATUS_OK:
             return 0
-        ids.note(low, high, item.seq, self.last_time)
+        ids.note(low, high, item.seq, now)
         if marks is not None:
             mark = marks.add()
             mark.seq = item.seq
@@ -261,7 +276,7 @@ cdef class Core:
             mark.has_id = True
         return 1
 
-    cdef int store_one(self, Incoming* item, Py_ssize_t n, int64_t now) except -1:
+    cdef int store_one(self, Incoming* item, Py_ssize_t n, int64_t stamp) except -1:
         """Append one message, the n-th of its batch: its status."""
         cdef Index index = self.index
         cdef uint32_t number, size
@@ -332,7 +347,7 @@ cdef class Core:
         elif seq != index.last_seq + 1:
             item.status = STATUS_NOT_SEQUENTIAL
             return STATUS_NOT_SEQUENTIAL
-        time = item.time if item.time else now
+        time = item.time if item.time else stamp
         if self.file != NULL and seq - self.active.base.seq <= 0xFFFFFFFF:
             delta = seq - self.active.base.seq
             when = zigzag(<int64_t>(<uint64_t>time - <uint64_t>self.active.base.time))
@@ -470,9 +485,10 @@ cdef class Core:
 
     # Control records.
 
-    cdef int log_control(self, uint8_t kind, uint8_t reason, int64_t time, uint64_t value, const uint8_t* ranges,
+    cdef int log_control(self, uint8_t kind, uint8_t reason, int64_t now, uint64_t value, const uint8_t* ranges,
                          Py_ssize_t size, uint64_t low, uint64_t high) except -1:
         cdef uint64_t checksum
+        cdef int64_t time = now + self.clock.offset_ns
         cdef uint64_t seq = self.index.last_seq + 1
         cdef uint8_t* out = self.room(seq, time, 64 + size)
         cdef Py_ssize_t taken = control_write(out, &self.active.base, kind, reason, seq, time, value, ranges, size,
@@ -579,6 +595,7 @@ cdef class Core:
     def skip(self, first, count, int reason, int64_t now):
         """Reserve `count` sequences from `first`, which is the next one: they never hold a message."""
         cdef uint64_t start = first, length = count, checksum
+        cdef int64_t time = now + self.clock.offset_ns
         cdef uint8_t* out
         cdef Py_ssize_t taken
         self.check()
@@ -588,8 +605,8 @@ cdef class Core:
             raise ValueError(f"skip at {start}: the next sequence is {self.index.last_seq + 1}")
         if length == 0 or length > SEQ_MAX - start:
             raise ValueError(f"skip of {length} sequences from {start}: they stay below 2^63")
-        out = self.room(start, now, 64)
-        taken = control_write(out, &self.active.base, KIND_SKIP, reason, start, now, length, NULL, 0, &checksum)
+        out = self.room(start, time, 64)
+        taken = control_write(out, &self.active.base, KIND_SKIP, reason, start, time, length, NULL, 0, &checksum)
         self.active.last_checksum = checksum
         self.spans.append((self.file.size, taken))
         self.file.size += taken
@@ -598,8 +615,8 @@ cdef class Core:
         self.log.appended += taken
         self.index.last_seq = start + length - 1
         self.log.appended_seq = self.index.last_seq
-        if reason == REASON_USER and now > self.last_time:
-            self.last_time = now           # somebody published: only nobody was interested
+        if reason == REASON_USER and time > self.last_time:
+            self.last_time = time          # somebody published: only nobody was interested
         if self.index.messages == 0:
             self.index.first_seq = self.index.last_seq + 1
 

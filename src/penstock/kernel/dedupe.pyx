@@ -9,7 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
-from penstock.kernel.marks cimport Marks
+from penstock.kernel.marks cimport Mark, Marks
 from penstock.kernel.prefetch cimport prefetch
 
 cdef enum:
@@ -71,12 +71,15 @@ cdef class DedupeWindow:
         _halves(id_hash, halves)
         self.note(halves[0], halves[1], seq, time_ns)
 
-    def load(self, Marks marks not None, int64_t since_ns):
-        """Remember the ids among these marks, in rising sequences, that were stored since a time."""
+    def load(self, Marks marks not None, int64_t since_ns, int64_t now_ns, int64_t offset_ns):
+        """Remember the ids among these marks, in rising sequences, that were stored since a time of the machine's clock, which is
+        `offset_ns` ahead of `now_ns`. Those of a time that is still to come, as that clock went back, count as stored now."""
         cdef Py_ssize_t n
+        cdef Mark* mark
         for n in range(marks.count):
-            if marks.items[n].has_id and marks.items[n].time >= since_ns:
-                self.note(marks.items[n].low, marks.items[n].high, marks.items[n].seq, marks.items[n].time)
+            mark = &marks.items[n]
+            if mark.has_id and mark.time >= since_ns:
+                self.note(mark.low, mark.high, mark.seq, min(mark.time - offset_ns, now_ns))
 
     def prune(self, int64_t now_ns, count_max=None):
         """Forget entries that grew too old, oldest first, at most `count_max`; gives how many."""

@@ -189,10 +189,11 @@ cdef class Ledger:
             return _now() >= self.retry_at
         if self.is_off:
             return self.is_required or self.log.appended > self.log.submitted
-        return self.file.size > self.fold_limit
+        return self.is_required or self.file.size > self.fold_limit
 
     def require_fold(self):
-        """The files that are there do not hold as they should: a fold is wanted, though nothing has changed."""
+        """A fold is wanted, though nothing has changed: the files that are there do not hold as they should, or tell times of a clock
+        that was set since."""
         self.is_required = True
 
     def fold_failed(self, int code, path):

@@ -302,7 +302,7 @@ cdef class PullQueue(Mail):
     cdef bint is_in_pause(self, int64_t now_ns) noexcept:
         """Whether the next message waits as long as it did when it was stored. The reference does nothing else meanwhile: its
         receiver is chosen already, nothing expires, and no heart beats."""
-        return self.engine.replay_to > 0 and self.engine.wake_ns > now_ns and self.engine.paused_until_ns <= now_ns
+        return self.engine.replay_to > 0 and self.engine.wake_ns > now_ns and not self.engine.is_paused(now_ns)
 
     cdef int pull(self, int64_t now_ns, int64_t* mono_ns, int64_t until_ns) except -1:
         cdef Consumer engine = self.engine

@@ -65,7 +65,7 @@ def _consumer(intake: Intake, name: str) -> ConsumerFacts:
         there = ", ".join(sorted(consumers.by_name)) or "none"
         raise RequestError(f"consumer {quote(name)} not found for stream {quote(intake.name)}: {there}")
     store = intake.stream.store
-    return consumer_facts(intake.stream.config, store, consumer, store.clock.now_ns(), _listeners(intake, consumer))
+    return consumer_facts(intake.stream.config, store, consumer, store.clock.wall_ns(), _listeners(intake, consumer))
 
 
 def _listeners(intake: Intake, consumer: Consumer) -> Listeners:
@@ -87,7 +87,7 @@ async def _message(intake: Intake, seq: int) -> MessageFacts:
     stream, store = intake.stream, intake.stream.store
 
     def look(removal: str = "") -> MessageFacts:
-        return message_facts(stream.config, store, stream.consumers, seq, store.clock.now_ns(), removal)
+        return message_facts(stream.config, store, stream.consumers, seq, store.clock.wall_ns(), removal)
 
     facts = await locked(intake, look)
     is_gone = not facts.is_stored and 0 < seq <= facts.last_seq

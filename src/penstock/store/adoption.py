@@ -207,7 +207,7 @@ class Adoption:
         store.sync()
         store.core.seal_active()
         store.sync()
-        now = max(store.clock.now_ns(), store.core.last_time)
+        now = max(store.clock.wall_ns(), store.core.last_time)
         block_id, next_seq, moves = store.next_block_id, first_seq, []
         for task in tasks:
             if not task:
@@ -301,12 +301,13 @@ class Adoption:
             seq not in store.skips and seq not in store.lost
             for seq in range(plan["first_seq"], min(store.index.last_seq + 1, plan["first_seq"] + plan["count"]))
         )
-        now = max(store.clock.now_ns(), store.core.last_time)
+        time = max(store.clock.wall_ns(), store.core.last_time)
+        now = store.clock.now_ns()
         try:
             for name in plan["blocks"]:
                 path = os.path.join(self.paths.root, name)
                 block = self._staged(path)
-                header = block.summary.header if plan["has_times"] else replace(block.summary.header, base_time=now)
+                header = block.summary.header if plan["has_times"] else replace(block.summary.header, base_time=time)
                 scan, data = scan_staged(self.disk, block, header)
                 without = range(min(done, scan.count))
                 done -= len(without)
@@ -316,8 +317,8 @@ class Adoption:
                     raise BadStage(f"{path}: the store refused a message that was staged for it")
                 seqs = dict(enumerate(batch.seqs(), len(without)))
                 rows = [row for row in kernel.marked_rows(scan, data) if row[0] in seqs]
-                for row, (_, time, hashed, expiry) in zip(rows, read_marks(rows), strict=True):
-                    mark = (seqs[row[0]], time, hashed, expiry)
+                for row, (_, stored, hashed, expiry) in zip(rows, read_marks(rows), strict=True):
+                    mark = (seqs[row[0]], stored, hashed, expiry)
                     store.note_mark(*mark)
                     marks.append(mark)
             store.commit()

@@ -20,9 +20,10 @@ from penstock.errors import (
     StoreError,
     WriteFailed,
 )
-from penstock.interfaces import Clock
+from penstock.headers import find
 from penstock.kernel import summary as kernel
 from penstock.kernel.batch import Batch
+from penstock.kernel.clock import Clock
 from penstock.kernel.constants import REASONS
 from penstock.kernel.core import DELETED, EOF, Core
 from penstock.kernel.dedupe import DedupeWindow
@@ -33,10 +34,12 @@ from penstock.kernel.reader import Query, Reader
 from penstock.kernel.seq_set import SeqSet
 from penstock.kernel.subject import Filters, covers
 from penstock.kernel.timing_wheel import TimingWheel
+from penstock.store.ages import Ages
 from penstock.store.limits import Limits
 from penstock.store.replacement import Replaced, replace_expired
 from penstock.store.report import Report
 from penstock.store.state import StoreState, SubjectState
+from penstock.ttl import parse_ttl
 
 USER, PURGE, ROLLUP, MAX_AGE, TTL, LOST, COMPACT, SKIPPED = (
     REASONS.index(reason) for reason in ("user", "purge", "rollup", "max_age", "ttl", "lost", "compact", "skipped")
@@ -44,6 +47,7 @@ USER, PURGE, ROLLUP, MAX_AGE, TTL, LOST, COMPACT, SKIPPED = (
 SWEEP_MAX = 1024  # expiries that are looked through after every delete
 NEVER = 2**63 - 1
 EXPIRE_AGAIN_NS = 1_000_000_000  # after a failure
+LONG_AGO = -(2**63)
 EVERYTHING: tuple[str, ...] = ()
 log = logging.getLogger("penstock")
 
@@ -60,10 +64,10 @@ class Store:
     def __init__(self, name: str, clock: Clock, core: Core, limits: Limits) -> None:
         self.name = name
         self.clock = clock
-        self.core = core
-        self.query = Query(core)
+        self.use_core(core)
         self.limits = limits
         self.report = Report()
+        self.ages = Ages(clock.offset_ns)
         self.skips = SeqSet()
         self.lost = SeqSet()
         self.wheel = TimingWheel()
@@ -74,6 +78,13 @@ class Store:
         self.on_replaced: Callable[[list[Replaced]], None] | None = None
         self.on_rollback: list[Callable[[int], None]] = []
         self.failures: list[tuple[int, int, StoreError]] = []
+
+    def use_core(self, core: Core) -> None:
+        """Begin with another one, in which nothing is yet."""
+        self.core = core
+        core.clock = self.clock
+        core.lead_ns = self.clock.offset_ns
+        self.query = Query(core)
 
     @property
     def index(self) -> Index:
@@ -129,13 +140,18 @@ class Store:
             if low < position <= high:
                 raise error
 
-    def note_mark(self, seq: int, time: int, id_hash: bytes | None, expiry: int) -> None:
-        """Remember a message's id and expiry (0: none, NEVER: it is exempt from age too)."""
+    def note_mark(self, seq: int, time: int, id_hash: bytes | None, expiry: int, now: int | None = None) -> None:
+        """Remember a message's id and expiry (0: none, NEVER: it is exempt from age too). Both times are the message's
+        own; one that is still to come counts as `now`, where the message is taken."""
         if expiry == NEVER:
             self.exempt.add(seq)
         elif expiry:
-            self.wheel.add(seq, expiry)
-            self.next_due = min(self.next_due, expiry)
+            taken = min(time - self.clock.offset_ns, self.clock.now_ns() if now is None else now)
+            self._wait_for_expiry(seq, taken + expiry - time)
+
+    def _wait_for_expiry(self, seq: int, due: int) -> None:
+        self.wheel.add(seq, due)
+        self.next_due = min(self.next_due, due)
 
     def store(self, subject: str | bytes, payload: bytes, headers: bytes | None = None) -> int:
         """Store one message durably: its sequence."""
@@ -273,6 +289,7 @@ class Store:
 
     def _forget_above(self, seq: int) -> None:
         """After a truncation: what was known of the sequences above `seq` is about others."""
+        self._forget_leads_above(seq)
         for name in ("skips", "exempt"):
             kept = SeqSet()
             for first, last in getattr(self, name).ranges():
@@ -283,7 +300,53 @@ class Store:
             if one > seq:
                 self.wheel.remove(one, expiry)
 
-    # Time.
+    # Time. That of the clock which never jumps: `now`, `next_due` and what is in the wheel.
+
+    def note_lead(self, first_seq: int, lead_ns: int, now: int, is_late: bool) -> int:
+        """The core: from the next message on, times are so far ahead of when they are taken. How much smaller that may
+        become before we are told again."""
+        return self.ages.turn(first_seq, lead_ns, now, is_late)
+
+    def _forget_leads_above(self, seq: int) -> None:
+        self.ages.forget_above(seq)
+        self.core.lead_ns = LONG_AGO  # no lead is known: the next message tells its own
+
+    def _count_ages(self) -> None:
+        """Messages were read from files. Those that have a time which is still to come were taken by now."""
+        now, offset = self.clock.now_ns(), self.clock.offset_ns
+        self.ages = Ages(offset)
+        self.ages.configure(self.limits.max_age_ns)
+        self.core.lead_ns = offset
+        self._end_future(now)
+
+    def _end_future(self, now: int) -> None:
+        """Whatever their times say, all messages that are there were taken by now."""
+        lead = self.core.last_time - now
+        if lead > self.clock.offset_ns:
+            self.ages.turn(self.index.last_seq + 1, lead, now, True)
+            self.core.lead_ns = LONG_AGO
+
+    def _load_expiries(self, expiries: Iterable[tuple[int, int]]) -> None:
+        """(sequence, when it expires by the machine's clock) of messages that were read from files."""
+        now, offset = self.clock.now_ns(), self.clock.offset_ns
+        wall = now + offset
+        # Those from here on have times that are still to come, as the clock went back: they live as long as a new one.
+        future = self.core.seq_from_time(wall + 1) if self.core.last_time > wall else NEVER
+        for seq, expiry in expiries:
+            if expiry == NEVER:
+                self.exempt.add(seq)
+            elif seq >= self.index.first_seq:
+                self.wheel.add(seq, (expiry if seq < future else min(expiry, wall + self._ttl_of(seq))) - offset)
+
+    def _ttl_of(self, seq: int) -> int:
+        """How long a message may live; 0: there is none, or its record is damaged, which is told."""
+        try:
+            message = self.core.load(seq)
+        except CorruptBlock:
+            return 0
+        if not isinstance(message, Message):
+            return 0
+        return parse_ttl(find(message.raw_headers or b"", b"Nats-TTL") or b"") or 0
 
     def drop_if_due(self) -> int:
         """Delete what has become too old, without a commit; what time it is."""
@@ -319,7 +382,7 @@ class Store:
         before = self.index.messages
         max_age = self.limits.max_age_ns
         if max_age and self.index.messages:
-            floor = self.core.seq_from_time(now - max_age + 1)
+            floor = self.ages.first_after(self.core, now - max_age)
             if floor > self.index.first_seq:
                 self._expire_below(floor, now)
         expired = self.wheel.expire(now, 1 << 20)
@@ -341,7 +404,7 @@ class Store:
             while first and first in self.exempt:
                 first = self.query.next_seq(EVERYTHING, first + 1)
             time = self.core.time_of(first) if first else None
-            due = time + max_age if time is not None else now + max_age
+            due = self.ages.taken(first, time) + max_age if time is not None else now + max_age
         wheel_due = self.wheel.next_expiry()
         if wheel_due is not None:
             due = min(due, wheel_due)
@@ -475,6 +538,7 @@ class Store:
     def configure(self, limits: Limits) -> None:
         """Take over limits; what is over them goes at once."""
         self.limits = limits
+        self.ages.configure(limits.max_age_ns)
         self.core.configure(
             list(limits.subjects),
             limits.block_size,

@@ -16,10 +16,10 @@ from itertools import pairwise
 from typing import Any
 
 from penstock.errors import CorruptBlock, DiskFull, ReadOnlyStore, StoreError, WriteFailed
-from penstock.interfaces import Clock, SystemClock
 from penstock.kernel import summary as kernel
 from penstock.kernel.batch import Batch
 from penstock.kernel.block_scan import scan_block
+from penstock.kernel.clock import SYSTEM, Clock
 from penstock.kernel.committer import Committer
 from penstock.kernel.constants import REASONS, RECORDS_START
 from penstock.kernel.core import Core
@@ -27,7 +27,6 @@ from penstock.kernel.disk import Disk
 from penstock.kernel.index import Index
 from penstock.kernel.log import Log
 from penstock.kernel.marks import Marks
-from penstock.kernel.reader import Query
 from penstock.kernel.seq_set import SeqSet
 from penstock.kernel.subject import Filters
 from penstock.kernel.xxh64 import xxh64_of
@@ -101,7 +100,7 @@ class FileStore(Store):
         self.summaries = LooseSummaries(self.disk, self.paths.blocks, self.committer, self._summary_failed)
         self.boot_id = boot_id()
         limits = limits or Limits()
-        super().__init__(name or os.path.basename(self.paths.root), clock or SystemClock(), self._new_core(), limits)
+        super().__init__(name or os.path.basename(self.paths.root), clock or SYSTEM, self._new_core(), limits)
         try:
             self._open(limits)
         except BaseException as error:
@@ -122,8 +121,7 @@ class FileStore(Store):
     def _begin(self, headers: dict[int, BlockHeader]) -> Core:
         """An empty core to recover into."""
         self.headers = headers
-        self.core = self._new_core()
-        self.query = Query(self.core)
+        self.use_core(self._new_core())
         self.opening.hold_again()
         return self.core
 
@@ -159,8 +157,9 @@ class FileStore(Store):
         if self.disk.mkdir(self.paths.blocks):
             self.disk.sync_folder(self.paths.root)
 
-    def _recover(self, limits: Limits) -> None:
-        """Fill the index from the files, then bring the files into order again, as far as that is possible now."""
+    def _recover(self, limits: Limits, *, is_known: bool = False) -> None:
+        """Fill the index from the files, then bring the files into order again, as far as that is possible now;
+        `is_known`: this process wrote them, and knows when it took what is in them."""
         do = self.opening.do
         explained = self.pending_cut.explained() if self.pending_cut else None
         report, found = recover(self.disk, self.paths, self.stream_id, self._begin, explained=explained)
@@ -192,11 +191,11 @@ class FileStore(Store):
         do(lambda: self._drop_unfit(found))
         self.core.log.start_at(self.index.last_seq)
         do(lambda: self._begin_head(found))
-        for seq, expiry in found.expiries:
-            if expiry == NEVER:
-                self.exempt.add(seq)
-            elif seq >= self.index.first_seq:
-                self.wheel.add(seq, expiry)
+        if is_known:
+            self._forget_leads_above(self.index.last_seq)
+        else:
+            self._count_ages()
+        self._load_expiries(found.expiries)
         self.recovered_marks = Marks()
         self.recovered_blocks: set[int] = set()  # whose marks those are
         for block in found.blocks:
@@ -481,8 +480,8 @@ class FileStore(Store):
     summary_bytes = 0
     checkpoint_bytes = 0
 
-    def note_mark(self, seq: int, time: int, id_hash: bytes | None, expiry: int) -> None:
-        super().note_mark(seq, time, id_hash, expiry)
+    def note_mark(self, seq: int, time: int, id_hash: bytes | None, expiry: int, now: int | None = None) -> None:
+        super().note_mark(seq, time, id_hash, expiry, now)
         block_id = kernel.sealed_block_of(self.core, seq)
         if block_id:
             self._mark_summary(block_id, (seq, time, id_hash, expiry))
@@ -589,6 +588,7 @@ class FileStore(Store):
     def _after_adoption(self, subjects: Iterable[bytes]) -> None:
         """Bring the stream within its limits after blocks with messages on these subjects have come in."""
         now, limit = self.clock.now_ns(), self.limits.max_msgs_per_subject
+        self._end_future(now)
         if limit > 0:  # first: message by message it comes before the others too
             for subject in subjects:
                 alone = Filters([subject], exact=True)
@@ -793,7 +793,8 @@ class FileStore(Store):
                 )
             )
         block_id, offset = kernel.last_position(self.core)
-        expiries = [one for one in self.wheel.entries() if one[0] >= index.first_seq]
+        ahead = self.clock.offset_ns
+        expiries = [(seq, due + ahead) for seq, due in self.wheel.entries() if seq >= index.first_seq]
         checkpoint = Checkpoint(
             stream_id=self.stream_id,
             epoch=self.epoch,
@@ -918,7 +919,7 @@ class FileStore(Store):
             self.wheel.clear()
             self.exempt.clear()
             self.opening = Opening(self, is_strict=True)
-            self._recover(self.limits)
+            self._recover(self.limits, is_known=True)
         except (OSError, StoreError) as error:
             # It is written down: the next open finishes it.
             self.core.log.detach()

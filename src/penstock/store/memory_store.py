@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from penstock.interfaces import Clock, SystemClock
 from penstock.kernel import summary as kernel
+from penstock.kernel.clock import SYSTEM, Clock
 from penstock.kernel.core import Core
 from penstock.kernel.disk import Disk
 from penstock.kernel.index import Index
@@ -26,7 +26,7 @@ class MemoryStore(Store):
     def __init__(self, name: str, limits: Limits | None = None, clock: Clock | None = None) -> None:
         limits = limits or Limits()
         core = Core(self, Index(True), Log(Disk(), name, DURABLE_MEMORY, None))
-        super().__init__(name, clock or SystemClock(), core, limits)
+        super().__init__(name, clock or SYSTEM, core, limits)
         self.next_block_id = 1
         self.configure(limits)
         if limits.first_seq > 1:

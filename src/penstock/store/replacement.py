@@ -94,7 +94,7 @@ def _aged(store: Store, now: int) -> tuple[list[int], bool]:
     """The sequences that are older than `max_age` allows, at most STEP_MAX of them; and whether there are more."""
     if not store.limits.max_age_ns or not store.index.messages:
         return [], False
-    floor = min(store.core.seq_from_time(now - store.limits.max_age_ns + 1), store.core.committed_seq + 1)
+    floor = min(store.ages.first_after(store.core, now - store.limits.max_age_ns), store.core.committed_seq + 1)
     found: list[int] = []
     seq = store.query.next_seq((), store.index.first_seq, floor)
     while seq:
@@ -124,7 +124,7 @@ def _append(store: Store, gone: list[Message], now: int) -> tuple[list[Replaced]
             refused.append(message)
             continue
         time = store.core.last_time
-        store.note_mark(batch.seq(at), time, None, time + ttl_ns)
+        store.note_mark(batch.seq(at), time, None, time + ttl_ns, now)
         stored.append(Replaced(batch.subject(at), headers, batch.seq(at), time, message.seq))
     return stored, refused
 

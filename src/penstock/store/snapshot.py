@@ -11,15 +11,15 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from penstock.errors import CorruptBlock, ReadOnlyStore, StoreError
-from penstock.interfaces import Clock, SystemClock
 from penstock.kernel import summary as kernel
 from penstock.kernel.block_scan import scan_block
+from penstock.kernel.clock import SYSTEM, Clock
 from penstock.kernel.core import Core
 from penstock.kernel.disk import Disk
 from penstock.kernel.index import Index
 from penstock.kernel.log import Log
 from penstock.kernel.message import Message
-from penstock.kernel.reader import Query, Reader
+from penstock.kernel.reader import Reader
 from penstock.kernel.seq_set import SeqSet
 from penstock.store.base import EVERYTHING, NEVER, Store
 from penstock.store.head import Head, decode_head
@@ -58,9 +58,8 @@ class Snapshot(Store):
         self.disk = disk or Disk()
         self.head: Head | None = None
         self.reloads = 0
-        super().__init__(
-            name or os.path.basename(self.paths.root), clock or SystemClock(), self._new_core(), limits or Limits()
-        )
+        name = name or os.path.basename(self.paths.root)
+        super().__init__(name, clock or SYSTEM, self._new_core(), limits or Limits())
         self.next_due = NEVER  # nothing is expired here: that is the writer's to do
         self.load_all()
 
@@ -73,8 +72,7 @@ class Snapshot(Store):
     def _begin(self, headers: dict[int, BlockHeader]) -> Core:
         """An empty core to recover into."""
         self.headers = headers
-        self.core = self._new_core()
-        self.query = Query(self.core)
+        self.use_core(self._new_core())
         return self.core
 
     def read_head(self) -> Head | None:

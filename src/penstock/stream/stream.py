@@ -133,8 +133,9 @@ class StreamRules:
         store.on_rollback.append(self._rolled_back)
         store.on_replaced = self._replaced
         if isinstance(store, FileStore) and config.duplicate_window:
-            since = store.clock.now_ns() - config.duplicate_window
-            self.dedupe.load(store.recent_marks(since), since)
+            now, offset = store.clock.now_ns(), store.clock.offset_ns
+            since = now + offset - config.duplicate_window
+            self.dedupe.load(store.recent_marks(since), since, now, offset)
 
     def _use(self, config: StreamConfig) -> None:
         """Take over what a configuration says of subjects."""
@@ -203,6 +204,11 @@ class StreamRules:
 
     def find_duplicate(self, msg_id: bytes) -> int | None:
         return self.dedupe.lookup(hash_id(msg_id), self.store.clock.now_ns())
+
+    def remember_id(self, id_hash: bytes, seq: int, time: int) -> None:
+        """A message that these rules did not see has this id; one of a time that is still to come was stored now."""
+        clock = self.store.clock
+        self.dedupe.add(id_hash, seq, min(time - clock.offset_ns, clock.now_ns()))
 
     # Taking messages.
 
@@ -358,23 +364,23 @@ class StreamRules:
         if not self.store.append(batch, at, at + 1):
             refused += self._refusals(batch, at, at + 1)
             return
-        seq, time = batch.seq(at), self.store.core.last_time
-        msg_id = verdict.msg_id
+        core, msg_id = self.store.core, verdict.msg_id
+        seq, time, now = batch.seq(at), core.last_time, core.append_ns
         self._last_id = (msg_id or b"").decode("utf-8", "surrogateescape")
         if msg_id is not None or verdict.ttl_ns:
             hashed = hash_id(msg_id) if msg_id is not None else None
             expiry = NEVER if verdict.ttl_ns == TTL_NEVER else time + verdict.ttl_ns if verdict.ttl_ns else 0
-            self.store.note_mark(seq, time, hashed, expiry)
+            self.store.note_mark(seq, time, hashed, expiry, now)
             if hashed is not None:
-                self.dedupe.add(hashed, seq, time)
-        self._roll_up(verdict, batch.subject(at), seq, time)
+                self.dedupe.add(hashed, seq, now)
+        self._roll_up(verdict, batch.subject(at), seq, now)
 
-    def _roll_up(self, verdict: Verdict, subject: bytes, seq: int, time: int) -> None:
+    def _roll_up(self, verdict: Verdict, subject: bytes, seq: int, now: int) -> None:
         """Delete what is older than the message at `seq`, as far as it says so."""
         if verdict.rollup == "sub":
-            self.store.core.delete_matching(_meant(subject), 1, seq, 0, 2**63 - 1, ROLLUP, time)
+            self.store.core.delete_matching(_meant(subject), 1, seq, 0, 2**63 - 1, ROLLUP, now)
         elif verdict.rollup == "all":
-            self.store.raise_floor(seq, ROLLUP, time)
+            self.store.raise_floor(seq, ROLLUP, now)
 
     def _refusals(self, batch: Batch, start: int, stop: int) -> list[tuple[int, ApiError]]:
         return [
