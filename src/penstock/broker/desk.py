@@ -102,6 +102,11 @@ class ConsumerDesk:
         if start:
             self.loop.call_soon(self.let_go, gone, start)
 
+    def clock_changed(self) -> None:
+        """The machine's clock was set, or the machine has slept."""
+        for delivery in self.deliveries.values():
+            delivery.clock_changed()
+
     def configured(self) -> None:
         """The stream's configuration has changed."""
         for delivery in self.deliveries.values():

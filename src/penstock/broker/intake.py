@@ -513,6 +513,24 @@ class Intake:
             delay = (due - self.stream.store.clock.now_ns()) / 1e9
             self._expiry = self._loop.call_later(min(max(delay, 0.0), EXPIRE_S_MAX), self._expire)
 
+    def clock_changed(self) -> None:
+        """The machine's clock was set, or the machine has slept, and our timers with it: look at what waits for a time.
+
+        The log of the consumers begins anew, with the times of the clock as it is now.
+        """
+        self._expiry_due = None
+        self.desk.clock_changed()
+        lock = self.stream._lock
+        if self._core.is_closed or not lock.acquire(blocking=False):
+            return  # whoever has the lock writes down what it does, and schedules what is due
+        try:
+            self._schedule_expiry()
+            self.flush_consumers()
+        except StoreError as error:
+            self._warn(f"stream {self.name}: {error}")
+        finally:
+            lock.release()
+
     def _expire(self) -> None:
         self._expiry = self._expiry_due = None
         if self.is_closed or self._core.is_closed:

@@ -38,7 +38,7 @@ cdef class Client:
     cdef public uint64_t out_msgs
     cdef public uint64_t out_bytes
     cdef public uint64_t stalls
-    cdef public int64_t last_ns            # wall clock of the last thing that came
+    cdef public int64_t last_ns            # monotonic: when the last thing came
     cdef public int fd                     # where it is sent straight to; -1: through the transport
     cdef Pieces piled                      # what waits to be sent before what is in `out`; None: nothing so far
     cdef uint8_t* out                      # what is written to now

@@ -33,7 +33,7 @@ cdef extern from "time.h" nogil:
         long tv_nsec
     int clock_gettime(int clock, timespec* at)
     int CLOCK_MONOTONIC
-    int CLOCK_REALTIME_COARSE
+    int CLOCK_MONOTONIC_COARSE
 
 cdef extern from "sys/socket.h" nogil:
     ssize_t c_recv "recv"(int fd, void* data, size_t size, int flags)
@@ -315,7 +315,7 @@ cdef class Hub:
         """Do what the whole commands in data[:size] say: how many bytes they were."""
         cdef Command command
         cdef Py_ssize_t at = 0, taken
-        client.last_ns = _now(CLOCK_REALTIME_COARSE)
+        client.last_ns = _now(CLOCK_MONOTONIC_COARSE)
         self.depth += 1
         self.is_small = size <= SMALL_READ
         try:

@@ -12,6 +12,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
+from penstock.kernel.clock import SYSTEM
 from penstock.kernel.hub import Link
 from penstock.kernel.sockets import Socket
 from penstock.server.address import shown_ip
@@ -61,8 +62,8 @@ class Connection(Link):
         self.identity: Identity | None = None
         self.nonce = b""
         self.ip, self.port = "", 0
-        self.start_ns = time.time_ns()
-        self.last_ns = self.start_ns
+        self.start_ns = SYSTEM.now_ns()
+        self.last_ns = time.monotonic_ns()
         self.rtt_ns = 0
         self.pings_out = 0
         self.reason = ""
@@ -134,7 +135,8 @@ class Connection(Link):
 
     @property
     def last_activity_ns(self) -> int:
-        return self.last_ns
+        """By the same clock as `start_ns`."""
+        return SYSTEM.now_ns() - (time.monotonic_ns() - self.last_ns)
 
     @property
     def user_permissions(self) -> Permissions | None:
@@ -357,7 +359,7 @@ class Connection(Link):
             self.close("Protocol Violation")
             return
         self.connect = connect
-        self.rtt_ns = self.rtt_ns or time.time_ns() - self.start_ns  # a first guess, until a PONG tells
+        self.rtt_ns = self.rtt_ns or SYSTEM.now_ns() - self.start_ns  # a first guess, until a PONG tells
         self.is_verbose = connect.verbose
         self.is_pedantic = connect.pedantic
         self.has_echo = connect.echo
@@ -510,7 +512,7 @@ class Connection(Link):
             return
         options = self.server.options
         interval = options.ping_interval
-        idle_s = (time.time_ns() - self.last_ns) / 1e9
+        idle_s = (time.monotonic_ns() - self.last_ns) / 1e9
         if time.monotonic_ns() - self._measured_ns > RTT_NS_MAX or idle_s >= interval:
             if self.pings_out >= options.ping_max:
                 self.server.stale_connection(self)

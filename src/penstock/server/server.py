@@ -18,10 +18,12 @@ from penstock.broker.account import Account
 from penstock.broker.pressure import Pressure
 from penstock.broker.turn import Turn
 from penstock.errors import PenstockError
+from penstock.kernel.clock import SYSTEM
 from penstock.kernel.hub import Hub
 from penstock.server import log_lines, nkeys
 from penstock.server.advertise import advertised
 from penstock.server.auth import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, Authenticator
+from penstock.server.clock_watch import ClockWatch
 from penstock.server.connection import Connection
 from penstock.server.cutting import Cutting
 from penstock.server.listener import Listener
@@ -62,6 +64,7 @@ class Server:
         self.id = nkeys.server_id()
         self.name = options.server_name or f"penstock-{self.id[1:9].lower()}"
         self.start_ns = self.config_load_ns = time.time_ns()
+        self.began_ns = SYSTEM.now_ns()  # the same, for how long that is ago: the machine's clock may be set
         self.accounts: dict[str, Account] = {}
         self.system: Account | None = None
         self.connections: dict[int, Connection] = {}
@@ -81,6 +84,7 @@ class Server:
         self.tls_not_after = ""
         self.authenticator = Authenticator(options)
         self.hub = Hub()
+        self._clock_watch = ClockWatch(self, database.clock if database is not None else SYSTEM)
         self.hub.no_stall = options.no_fast_producer_stall
         self.port = 0
         self.ws_port = 0
@@ -200,6 +204,7 @@ class Server:
             self.turn.close()
             self.hub.send_alone()
             raise
+        self._clock_watch.start()
         self.is_ready = True
         log_lines.ready(self.log)
 
@@ -376,7 +381,7 @@ class Server:
     def connection_closing(self, connection: Connection, reason: str) -> None:
         """Before its subscriptions go."""
         if self.connections.pop(connection.cid, None) is not None:
-            self.closed.append(ClosedConnection.of(connection, reason, time.time_ns()))
+            self.closed.append(ClosedConnection.of(connection, reason, SYSTEM.now_ns()))
             self._stalls_gone += connection.stalls
             self.log.debug(f"{connection.label} - Client connection closed: {reason}")
 
@@ -528,6 +533,7 @@ class Server:
         for listener in self._listeners:
             await listener.stop()
         self._listeners.clear()
+        self._clock_watch.stop()
         if self.jetstream is not None:
             await self.jetstream.stop()
             self.jetstream = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from penstock.kernel.clock import SYSTEM
 from penstock.server.monitor.accstatz import AccountStat, TrafficByKind, account_stat
 from penstock.server.monitor.closed import account_name, user_name
 from penstock.server.monitor.connz import rtt_shown
@@ -220,7 +221,7 @@ def _by_kind(clients: int) -> ByKind | None:
 def _client_info(connection: Connection, stop_ns: int) -> ClientInfo:
     account = account_name(connection)
     return ClientInfo(
-        start=go_json.time_text(connection.start_ns),
+        start=go_json.time_text(connection.start_ns + SYSTEM.offset_ns),
         host=connection.ip,
         id=connection.client.cid,
         acc=account,

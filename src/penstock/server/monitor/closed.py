@@ -35,7 +35,10 @@ class HeldSubscription:
 
 @dataclass(slots=True)  # not frozen: those are three times as long in the making
 class ClosedConnection:
-    """The facts of a connection at one moment, not to be changed; `stop_ns` is 0 while it lives."""
+    """The facts of a connection at one moment, not to be changed; `stop_ns` is 0 while it lives.
+
+    Its times are of the clock that never jumps (kernel/clock.pyx).
+    """
 
     cid: int
     type: str  # nats, websocket

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import heapq
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from penstock.kernel.clock import SYSTEM
 from penstock.kernel.subject import overlap
 from penstock.server.auth import GLOBAL_ACCOUNT
 from penstock.server.monitor.closed import ClosedConnection, HeldSubscription, user_name
@@ -39,7 +39,7 @@ _SORTS: dict[str, tuple[_Key, _Key, bool]] = {
     "bytes_from": (attrgetter("client.in_bytes"), attrgetter("in_bytes"), True),
     "last": (attrgetter("last_activity_ns"), attrgetter("last_activity_ns"), True),
     "idle": (attrgetter("last_activity_ns"), attrgetter("last_activity_ns"), False),
-    "uptime": (lambda live: time.time_ns() - live.start_ns, lambda gone: gone.stop_ns - gone.start_ns, False),
+    "uptime": (lambda live: SYSTEM.now_ns() - live.start_ns, lambda gone: gone.stop_ns - gone.start_ns, False),
     "stop": (attrgetter("client.cid"), attrgetter("stop_ns"), True),
     "reason": (attrgetter("client.cid"), attrgetter("reason"), False),
     "rtt": (attrgetter("rtt_ns"), attrgetter("rtt_ns"), True),
@@ -153,7 +153,7 @@ async def make_connz(server: Server, options: ConnzOptions) -> Connz:
     gone = [one for one in server.closed if _is_of(one, options.account)] if options.state in (CLOSED, ANY) else []
     page.total = len(living) + len(gone)
     shown = await _sorted(*await _chosen(server, options, living, gone), sort, offset, limit)
-    now_ns = time.time_ns()
+    now_ns = SYSTEM.now_ns()
     for at, one in enumerate(shown, 1):
         page.connections.append(_entry(one, options, now_ns))
         if at % SLICE == 0:
@@ -254,9 +254,9 @@ def _entry(one: Connection | ClosedConnection, options: ConnzOptions, now_ns: in
         type=facts.type,
         ip=facts.ip,
         port=facts.port,
-        start=go_json.time_text(facts.start_ns),
-        last_activity=go_json.time_text(facts.last_activity_ns),
-        stop=go_json.time_text(facts.stop_ns) if facts.stop_ns else "",
+        start=go_json.time_text(facts.start_ns + SYSTEM.offset_ns),
+        last_activity=go_json.time_text(facts.last_activity_ns + SYSTEM.offset_ns),
+        stop=go_json.time_text(facts.stop_ns + SYSTEM.offset_ns) if facts.stop_ns else "",
         reason=facts.reason,
         rtt=go_json.go_duration(rtt_shown(facts.rtt_ns)),
         uptime=uptime_text(facts.start_ns, end_ns),

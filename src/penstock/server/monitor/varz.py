@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from penstock.kernel.clock import SYSTEM
 from penstock.server.monitor.js_facts import JetStreamVarz, js_varz
 from penstock.server.monitor.page import FEATURE_FLAGS, Page, ns, uptime_text
 from penstock.server.monitor.process import cores, resident_bytes, usable_cores
@@ -161,7 +162,7 @@ def make_varz(server: Server, monitor: Monitor) -> Varz:
         write_deadline=ns(options.write_deadline),
         start=go_json.time_text(server.start_ns),
         now=go_json.time_text(now_ns),
-        uptime=uptime_text(server.start_ns, now_ns),
+        uptime=uptime_text(server.began_ns, SYSTEM.now_ns()),
         mem=resident_bytes(),
         cores=cores(),
         gomaxprocs=usable_cores(),
