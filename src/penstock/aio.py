@@ -42,6 +42,7 @@ from penstock.store.report import Finding
 from penstock.store.snapshot import Snapshot
 from penstock.store.state import SubjectState
 from penstock.stream.config import StreamConfig
+from penstock.stream.stream import raise_only
 
 if TYPE_CHECKING:
     import polars as pl
@@ -307,7 +308,7 @@ class Stream:
         acks = Acks(rules.config.name, batch, duplicates)
         if refused:
             if batch.count == 1:
-                raise refused[0][1]
+                raise_only(refused)
             raise PublishRefused(refused, acks, batch.count, batch.subject(refused[0][0]).decode("utf-8", "replace"))
         return acks
 

@@ -212,7 +212,8 @@ class Consumers:
     def delete(self, name: str, *, lets_go: bool = True) -> Consumer:
         """Remove a consumer; KeyError where there is none. What only it needed goes with it on an interest stream.
 
-        Who does not want to wait for that, as there may be much, calls `let_go` until it is done.
+        Who does not want to wait for that, as there may be much, calls `let_go` until it is done; then its engine can
+        be released.
         """
         consumer = self.by_name.pop(name)
         consumer.is_deleted = True
@@ -225,6 +226,7 @@ class Consumers:
         self._use_interest()
         if lets_go:
             self.let_go(consumer, EVERYTHING)
+            consumer.engine.release()
         self._tell(consumer, "delete")
         return consumer
 
@@ -404,15 +406,24 @@ class Consumers:
             self.log.retry()  # a write that has failed is tried once more
             self.flush()
             self.log.close()
-        self._let_go()
+        self._release()
 
     def abandon(self) -> None:
         """Close without writing."""
         if self.log is not None:
             self.log.abandon()
-        self._let_go()
+        self._release()
 
-    def _let_go(self) -> None:
+    def stop_counting(self) -> None:
+        """Stay as they are: a picture of the consumers, of a reader that goes on."""
         for engine in self._engines:
             engine.close()
+        if self._rolled_back in self.store.on_rollback:
+            self.store.on_rollback.remove(self._rolled_back)
+        self._windows.clear()
+
+    def _release(self) -> None:
+        """Closed for good: what they have pending is written down, or of no use any more."""
+        for engine in self._engines:
+            engine.release()
         self._windows.clear()

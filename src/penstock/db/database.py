@@ -511,6 +511,7 @@ class Database:
                     stream._close()
                 except StoreError as error:
                     errors.append(error)
+            self._streams.clear()  # who keeps one of them keeps the database: it is told that it is closed
             if self.root is not None:
                 self.root.leave(self)
             if errors:

@@ -52,6 +52,7 @@ class Root:
                 del self._databases[database.account]
             if self._databases:
                 return
+            self._door = None  # it is closed, and has us
         self.committer.stop()
         self.lock.release()
 

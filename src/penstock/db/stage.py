@@ -129,8 +129,8 @@ class Stage:
     def finish(self) -> dict[str, Any]:
         """Bring everything to the disk: what the adoption has to know, for JSON."""
         self.store.core.seal_active()
-        self.store.stop()
         stored = self.store.index.messages
+        self.store.stop()
         info = {
             "job": self.job,
             "task": self.task,

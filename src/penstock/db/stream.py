@@ -36,7 +36,7 @@ from penstock.store.snapshot import Snapshot, StaleCore
 from penstock.store.state import SubjectState
 from penstock.store.view import StreamView, view_of
 from penstock.stream.config import StreamConfig
-from penstock.stream.stream import Ack, Acks, StreamRules
+from penstock.stream.stream import Ack, Acks, StreamRules, raise_only
 
 if TYPE_CHECKING:
     import duckdb
@@ -207,7 +207,7 @@ class Stream:
         acks = Acks(rules.config.name, batch, duplicates)
         if refused:
             if batch.count == 1:
-                raise refused[0][1]
+                raise_only(refused)
             raise PublishRefused(refused, acks, batch.count, batch.subject(refused[0][0]).decode("utf-8", "replace"))
         return acks
 

@@ -28,5 +28,5 @@ def consumers_beside(rules: StreamRules, store: Snapshot) -> Consumers:
     found = Consumers(rules, None, entries)
     for consumer in found:
         consumer.engine.reconcile()  # what left the stream is pending no more, though the log may not say so yet
-    found.abandon()
+    found.stop_counting()
     return found

@@ -64,6 +64,21 @@ cdef class Consumer(Watcher):
         """It counts nothing any more."""
         self.core.index.unwatch(self)
 
+    def release(self):
+        """Closed for good: give the memory back, whoever still refers to it. Nothing is pending any more, and nothing comes."""
+        self.close()
+        self.table = AckTable(self.table.policy, 1)
+        free(self.lasts)
+        free(self.done)
+        self.lasts = NULL
+        self.done = NULL
+        self.last_at = self.last_count = self.done_count = self.done_capacity = 0
+        self.held = self.count = 0
+        self.next_seq = self.counted_to = SEQ_MAX
+        self.is_counted = True
+        self.given_up = []
+        self.dropped = []
+
     def configure(self, filters, ack_wait_ns, backoff, max_deliver, max_ack_pending, headers_only, has_deadlines=True,
                   is_change=True):
         """What the configuration says. Other filters are counted anew; where it `is_change`, other waits hold for what is pending too."""

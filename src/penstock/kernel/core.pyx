@@ -881,21 +881,37 @@ cdef class Core:
 
     def close_files(self):
         """Let go of all files and images; nothing works after."""
-        cdef Py_ssize_t n
-        with nogil:
-            self.log.hold_flush()          # a commit between two pieces finds none of them
-        try:
+        cdef Log log = self.log
+        cdef Block** blocks = self.index.blocks
+        cdef Py_ssize_t n, count = self.index.block_count
+        with nogil:                        # to let go of a stream's images may take long
+            log.hold_flush()               # a commit between two pieces finds none of them
             self.active = NULL
             self.file = NULL
-            self.log.forget_files()
-            for n in range(self.index.block_count):
-                if self.index.blocks[n].file != NULL:
-                    self.log.give_back(self.index.blocks[n].file)
-                    free_block_file(self.index.blocks[n].file)
-                    self.index.blocks[n].file = NULL
-        finally:
-            self.log.let_flush()
-        self.log.close_head()
+            log.forget_files()
+            for n in range(count):
+                if blocks[n].file != NULL:
+                    log.give_back(blocks[n].file)
+                    free_block_file(blocks[n].file)
+                    blocks[n].file = NULL
+            log.let_flush()
+        log.close_head()
+
+    def release(self, store):
+        """Give back files and memory for good; `store` is asked from now on, and says that it is closed.
+
+        The caller has the stream's lock, and the log is detached. Whoever still has a part of the stream keeps only that part.
+        """
+        self.is_closed = True
+        self.close_files()
+        self.index.release()
+        self.log.keeper = None
+        self.accepts = Matcher(Filters([]))
+        self.spans = []
+        free(self.scratch)
+        self.scratch = NULL
+        self.scratch_size = 0
+        self.store = store
 
     # Reading.
 

@@ -142,6 +142,7 @@ cdef class Index:
     cdef uint64_t count_between(self, uint64_t start, uint64_t stop, Matcher matcher) except? 0xffffffffffffffff
     cdef int rollback(self, uint64_t seq) except -1
     cdef int settle(self, uint64_t position) except -1
+    cdef int release(self) except -1
     cdef int tell_gone(self, uint64_t seq, uint32_t number) except -1
     cdef int tell_all_gone(self, uint64_t start, uint64_t stop) except -1
     cdef int watch(self, Watcher watcher) except -1

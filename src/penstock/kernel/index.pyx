@@ -124,6 +124,24 @@ cdef class Watcher:
         return SEQ_MAX
 
 
+cdef void _free_block(Block* block) noexcept nogil:
+    cdef int n
+    for n in range(4):
+        free(block.arrays[n])
+    free(block.dead)
+    free(block)
+
+
+cdef void _free_blocks(Block** blocks, Py_ssize_t count) noexcept nogil:
+    """With their files."""
+    cdef Py_ssize_t at
+    for at in range(count):
+        if blocks[at].file != NULL:
+            free_block_file(blocks[at].file)
+        _free_block(blocks[at])
+    free(blocks)
+
+
 cdef class Index:
     """Rows, subjects and counters of one stream.
 
@@ -143,16 +161,54 @@ cdef class Index:
         self.watched_from = SEQ_MAX
 
     def __dealloc__(self):
-        while self.block_count:
-            if self.blocks[self.block_count - 1].file != NULL:
-                free_block_file(self.blocks[self.block_count - 1].file)
-            self.drop_block(self.block_count - 1)
-        free(self.blocks)
+        _free_blocks(self.blocks, self.block_count)
         free(self.firsts)
         free(self.stats)
         free(self.ghosts)
         free(self.changes)
         free(self.scratch)
+
+    cdef int release(self) except -1:
+        """Give back all memory: the stream is closed, whoever still refers to its index.
+
+        It is an empty one from now on, at the same last sequence. Matchers that were filled before look up their subjects anew.
+        The GIL is let go meanwhile, since there may be gigabytes: the caller's lock keeps others off what is being freed.
+        """
+        cdef SubjectTree tree = self.tree
+        cdef Block** blocks = self.blocks
+        cdef Py_ssize_t count = self.block_count
+        cdef uint64_t* firsts = self.firsts
+        cdef SubjectStats* stats = self.stats
+        cdef uint32_t* ghosts = self.ghosts
+        cdef Change* changes = self.changes
+        cdef uint32_t* scratch = self.scratch
+        self.tree = SubjectTree()
+        self.names = BlockNames()
+        self.blocks = NULL
+        self.firsts = NULL
+        self.stats = NULL
+        self.ghosts = NULL
+        self.changes = NULL
+        self.scratch = NULL
+        self.block_count = self.block_capacity = self.ghost_count = self.ghost_capacity = 0
+        self.change_start = self.change_stop = self.change_capacity = 0
+        self.number_capacity = self.subject_count = 0
+        self.messages = self.bytes = self.resident = self.reused_count = 0
+        self.first_seq = self.floor = self.last_seq + 1
+        self.emptied = False
+        self.version += 1
+        self.watchers = []
+        self.watched_from = SEQ_MAX
+        self.loader = None
+        with nogil:
+            _free_blocks(blocks, count)
+            free(firsts)
+            free(stats)
+            free(ghosts)
+            free(changes)
+            free(scratch)
+            tree.free_all()                # nobody else has it
+        return 0
 
     @property
     def name_count(self):
@@ -193,12 +249,9 @@ cdef class Index:
         cdef Block* block = self.blocks[at]
         cdef int n
         for n in range(4):
-            if block.arrays[n] != NULL:
-                if block.is_evictable:
-                    self.resident -= <uint64_t>block.count * 4
-                free(block.arrays[n])
-        free(block.dead)
-        free(block)
+            if block.arrays[n] != NULL and block.is_evictable:
+                self.resident -= <uint64_t>block.count * 4
+        _free_block(block)
         memmove(&self.blocks[at], &self.blocks[at + 1], (self.block_count - at - 1) * sizeof(Block*))
         memmove(&self.firsts[at], &self.firsts[at + 1], (self.block_count - at - 1) * 8)
         self.block_count -= 1
@@ -602,7 +655,7 @@ cdef class Index:
         start = max(start, self.floor)
         if is_literal:
             number = matcher.number
-            if number == NO_NUMBER or self.stats[number].total == 0:
+            if number >= self.number_capacity or self.stats[number].total == 0:
                 return 0
             start = max(start, self.stats[number].first & ~STALE)
             stop = min(stop, (self.stats[number].last & ~STALE) + 1)
@@ -653,7 +706,7 @@ cdef class Index:
         low = max(low, self.floor)
         if is_literal:
             number = matcher.number
-            if number == NO_NUMBER or self.stats[number].total == 0:
+            if number >= self.number_capacity or self.stats[number].total == 0:
                 return 0
             low = max(low, self.stats[number].first & ~STALE)
             start = min(start, self.stats[number].last & ~STALE)
@@ -716,7 +769,7 @@ cdef class Index:
         start = max(start, self.floor)
         if is_literal:
             number = matcher.number
-            if number == NO_NUMBER or self.stats[number].total == 0:
+            if number >= self.number_capacity or self.stats[number].total == 0:
                 return 0
             start = max(start, self.stats[number].first & ~STALE)
             stop = min(stop, (self.stats[number].last & ~STALE) + 1)

@@ -150,12 +150,14 @@ cdef class Query:
     def next_seq(self, filters, start, stop=SEQ_MAX):
         """The lowest live sequence in [start, stop) that matches, or 0."""
         cdef Matcher matcher = Matcher(as_filters(filters))
+        self.core.check()
         matcher.fit(self.core.index)
         return self.core.index.next_live(max(start, 1), min(stop, self.core.index.last_seq + 1), matcher)
 
     def prev_seq(self, filters, start):
         """The highest live sequence at or below `start` that matches, or 0."""
         cdef Matcher matcher = Matcher(as_filters(filters))
+        self.core.check()
         matcher.fit(self.core.index)
         if start < 1:
             return 0
@@ -165,6 +167,7 @@ cdef class Query:
         """The highest live sequence that matches, or 0."""
         cdef Index index = self.core.index
         cdef Matcher matcher = Matcher(as_filters(filters))
+        self.core.check()
         matcher.fit(index)
         if not matcher.filters.is_all and matcher.filters.is_literal:
             if matcher.number == NO_NUMBER or index.stats[matcher.number].total == 0:
@@ -185,6 +188,7 @@ cdef class Query:
         cdef uint64_t seq = max(min(start, SEQ_MAX), 1)
         cdef uint64_t total = 0, before, after
         cdef uint32_t number
+        self.core.check()
         if seq > index.last_seq:
             return 0
         matcher = self.filled(filters)
@@ -254,7 +258,9 @@ cdef class Query:
         cdef Index index = self.core.index
         cdef Filters wanted = Filters(filters)
         cdef Py_ssize_t count, n, kept = 0
-        cdef uint32_t* numbers = <uint32_t*>malloc((index.tree.count + 1) * 4)
+        cdef uint32_t* numbers
+        self.core.check()
+        numbers = <uint32_t*>malloc((index.tree.count + 1) * 4)
         if numbers == NULL:
             raise MemoryError
         try:
@@ -275,6 +281,7 @@ cdef class Query:
         cdef Py_ssize_t n
         cdef uint32_t size
         cdef const uint8_t* name
+        self.core.check()
         totals = {}
         for n in range(max(start, 0), min(stop, PyBytes_GET_SIZE(numbers) // 4)):
             if found[n] < index.tree.number_stop and index.stats[found[n]].total:
@@ -294,6 +301,7 @@ cdef class Query:
         cdef uint32_t* numbers
         cdef uint32_t size
         cdef const uint8_t* name
+        self.core.check()
         numbers = <uint32_t*>malloc((index.tree.count + 1) * 4)
         if numbers == NULL:
             raise MemoryError
@@ -315,6 +323,7 @@ cdef class Query:
         cdef Matcher matcher = Matcher(Filters(filters)), one = Matcher(Filters(["a"]))
         cdef uint32_t number
         cdef uint64_t seq, high = upto
+        self.core.check()
         found = []
         matcher.fill(index)
         for number in range(index.tree.number_stop):
@@ -339,6 +348,7 @@ cdef class Query:
         cdef Py_ssize_t at
         cdef Block* block
         cdef uint32_t row
+        self.core.check()
         if index.messages == 0:
             return gone
         for at in range(max(index.block_of(seq), 0), index.block_count):

@@ -84,6 +84,7 @@ cdef class SubjectTree:
     cdef Py_ssize_t match(self, Filters filters, uint32_t* out, Py_ssize_t out_max) noexcept nogil
     cdef Py_ssize_t match_bits(self, Filters filters, uint64_t* bits) noexcept nogil
     cdef Py_ssize_t nbytes(self) noexcept nogil
+    cdef void free_all(self) noexcept nogil
     cdef void cursor_seek(self, TreeCursor* cursor, const uint8_t* name, Py_ssize_t size) noexcept nogil
     cdef uint32_t cursor_next(self, TreeCursor* cursor) noexcept nogil
 

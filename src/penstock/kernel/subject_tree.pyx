@@ -237,6 +237,10 @@ cdef class SubjectTree:
             raise MemoryError
 
     def __dealloc__(self):
+        self.free_all()
+
+    cdef void free_all(self) noexcept nogil:
+        """Give back all memory; the tree is not used any more."""
         cdef Py_ssize_t at
         for at in range(self.leaf_count):
             free(self.leaves[at].leaf)
@@ -245,6 +249,12 @@ cdef class SubjectTree:
         free(self.arena)
         free(self.places)
         free(self.slots)
+        self.leaf_count = 0
+        self.leaves = NULL
+        self.spare = NULL
+        self.arena = NULL
+        self.places = NULL
+        self.slots = NULL
 
     # Finding a name.
 

@@ -35,6 +35,7 @@ from penstock.kernel.seq_set import SeqSet
 from penstock.kernel.subject import Filters, covers
 from penstock.kernel.timing_wheel import TimingWheel
 from penstock.store.ages import Ages
+from penstock.store.closed import ClosedStore
 from penstock.store.limits import Limits
 from penstock.store.replacement import Replaced, replace_expired
 from penstock.store.report import Report
@@ -113,7 +114,7 @@ class Store:
         return bool(self.index.emptied)
 
     def after_commit(self) -> None:
-        """Housekeeping that a commit makes possible."""
+        """Housekeeping that a commit makes possible. On a closed store, which others may wait to commit to, nothing."""
 
     @property
     def is_checkpoint_due(self) -> bool:
@@ -138,7 +139,7 @@ class Store:
         """Raise when what was submitted at `position` was not kept."""
         for low, high, error in self.failures:
             if low < position <= high:
-                raise error
+                raise error.with_traceback(None)  # it is kept: the frames of all who were told are not
 
     def note_mark(self, seq: int, time: int, id_hash: bytes | None, expiry: int, now: int | None = None) -> None:
         """Remember a message's id and expiry (0: none, NEVER: it is exempt from age too). Both times are the message's
@@ -497,6 +498,20 @@ class Store:
         return bool(self.limits.subjects) and all(
             any(covers(one, subject) for one in filters) for subject in self.limits.subjects
         )
+
+    # The end.
+
+    def release(self) -> None:
+        """Close for good: give the memory back at once, and refer to nobody who refers to the store.
+
+        Who still has the stream, a reader or a consumer of it is told that it is closed, and keeps some kilobytes.
+        """
+        self.core.release(ClosedStore(self.name))
+        self.on_rollback.clear()
+        self.on_replaced = None
+        self.wheel.clear()
+        self.exempt.clear()
+        self.marks = None
 
     # What the compiled core asks of us.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import weakref
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -47,7 +48,7 @@ class DeletesKeeper:
     """Keeps DELETES for one store, under the store's lock."""
 
     def __init__(self, store: FileStore) -> None:
-        self.store = store
+        self.store: FileStore = weakref.proxy(store)  # which has us: it goes without the garbage collector
         self.kept = KeptDeletes()
         self.is_dirty = False
         self.pending: list[Floors] = []

@@ -105,9 +105,7 @@ class FileStore(Store):
             self._open(limits)
         except BaseException as error:
             self.core.log.detach()
-            self.summaries.finish()
-            if self.own_committer:
-                self.committer.stop()
+            self._close()
             if isinstance(error, OSError) and error.filename is None:
                 error.filename = self.paths.root  # a call on a descriptor does not know its name
             raise
@@ -465,6 +463,8 @@ class FileStore(Store):
         """Housekeeping that a commit makes possible: dead blocks go, images of sealed blocks too, a checkpoint
         when it is due."""
         # What was committed stays so, whatever happens here.
+        if self.core.is_closed:
+            return  # while somebody waited for the commit
         if self.index.emptied or 0 <= self.retire_waits_at != self.core.synced_position:
             self._try(self._retire)
         elif self.retiring or self.unlinking:
@@ -859,8 +859,9 @@ class FileStore(Store):
     def _close(self) -> None:
         self.core.is_closed = True
         self.opening.forget()
-        self.summaries.finish()
-        self.core.close_files()
+        self.summaries.close()
+        self.release()
+        self.headers, self.filters = {}, {}
         if self.own_committer:
             self.committer.stop()
 

@@ -23,16 +23,14 @@ class Identity:
     revision: int = 1
 
     def encode(self) -> bytes:
-        body = json.dumps(
-            {
-                "format": FORMAT,
-                "revision": self.revision,
-                "stream_id": self.stream_id.hex(),
-                "created_ns": self.created_ns,
-                "config": self.config,
-            },
-            indent=1,
-        ).encode()
+        fields = {
+            "format": FORMAT,
+            "revision": self.revision,
+            "stream_id": self.stream_id.hex(),
+            "created_ns": self.created_ns,
+            "config": self.config,
+        }
+        body = _indented(fields).encode()
         return body + b"\nxxh64 %016x\n" % xxh64_of(body)
 
 
@@ -91,3 +89,14 @@ def mend_identity(disk: Disk, paths: StreamPaths, identity: Identity) -> None:
 
 def with_config(identity: Identity, config: dict[str, Any]) -> Identity:
     return replace(identity, config=config, revision=identity.revision + 1)
+
+
+def _indented(value: object, margin: str = "\n") -> str:
+    """As json.dumps with an indent of 1, whose closures refer to each other and would be the garbage collector's."""
+    inner = f"{margin} "
+    if isinstance(value, dict) and value:
+        parts = ",".join(f"{inner}{json.dumps(key)}: {_indented(one, inner)}" for key, one in value.items())
+        return f"{{{parts}{margin}}}"
+    if isinstance(value, list | tuple) and value:
+        return f"[{','.join(inner + _indented(one, inner) for one in value)}{margin}]"
+    return json.dumps(value)

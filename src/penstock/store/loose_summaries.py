@@ -73,6 +73,11 @@ class LooseSummaries:
         for path in paths:
             self.wait(path)
 
+    def close(self) -> None:
+        """`finish`, for good: the store that would be told of a failure goes."""
+        self.finish()
+        self._on_failure = _ignore
+
     def sync(self) -> None:
         """Sync those that are loose now. From any thread, and without the stream's lock: there may be hundreds."""
         with self._lock:
@@ -104,3 +109,7 @@ class LooseSummaries:
         self.wait(path)
         if os.path.exists(path):
             self._disk.unlink(path)
+
+
+def _ignore(path: str, error: OSError) -> None:
+    """Nothing is under way any more."""

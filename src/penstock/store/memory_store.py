@@ -41,7 +41,7 @@ class MemoryStore(Store):
         self.after_commit()
 
     def after_commit(self) -> None:
-        if self.index.emptied:
+        if self.index.emptied and not self.core.is_closed:
             self._retire()
 
     def _retire(self) -> None:
@@ -67,7 +67,8 @@ class MemoryStore(Store):
         self._forget_above(seq)
 
     def stop(self) -> None:
-        self.core.is_closed = True
+        if not self.core.is_closed:
+            self.release()
 
     delete = stop
 

@@ -247,8 +247,7 @@ class Snapshot(Store):
 
     def stop(self) -> None:
         if not self.core.is_closed:
-            self.core.is_closed = True
-            self.core.close_files()
+            self.release()
 
 
 __all__ = ["Snapshot", "StaleCore"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
-from typing import overload
+from typing import NoReturn, overload
 
 import msgspec
 
@@ -99,6 +99,19 @@ class Acks(Sequence[Ack | None]):
 
     def __repr__(self) -> str:
         return f"<{len(self)} acks of {self._stream}>"
+
+
+def raise_only(refused: list[tuple[int, ApiError]]) -> NoReturn:
+    """Raise the refusal of a batch's only message.
+
+    An error keeps its frames and all that they refer to: were that the error itself, the two, and the batch with them,
+    would stay until the garbage collector came.
+    """
+    error = refused.pop()[1]
+    try:
+        raise error
+    finally:
+        del error
 
 
 def limits_of(config: StreamConfig) -> Limits:
@@ -345,7 +358,7 @@ class StreamRules:
             verdict = judge(self, subject, headers, batch.payload_size(at))
         except ApiError as error:
             batch.refuse(at)
-            refused.append((at, error))
+            refused.append((at, error.with_traceback(None)))  # its frames have this list, and the batch
             return None
         if verdict.duplicate_seq is not None:
             batch.mark_duplicate(at, verdict.duplicate_seq)
