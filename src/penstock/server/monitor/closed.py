@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from penstock.server.auth import GLOBAL_ACCOUNT, Credentials
 
@@ -13,7 +16,11 @@ if TYPE_CHECKING:
     from penstock.server.tls import PeerFacts
 
 SUBSCRIPTIONS_MAX = 1024  # kept of one connection …
-SUBSCRIPTIONS_KEPT = 100_000  # … and of all: 30 MB
+SUBSCRIPTIONS_KEPT = 100_000  # … and of all: some megabytes
+
+
+_Held = tuple[bytes, bytes, bytes, int, int]  # as the kernel lists them
+_PACKED = msgspec.msgpack.Decoder(tuple[_Held, ...])
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +32,7 @@ class HeldSubscription:
     max: int
 
     @classmethod
-    def of(cls, held: tuple[bytes, bytes, bytes, int, int]) -> HeldSubscription:
+    def of(cls, held: _Held) -> HeldSubscription:
         """From what the kernel lists."""
         subject, queue, sid, msgs, most = held
         return cls(
@@ -62,7 +69,12 @@ class ClosedConnection:
     tls: PeerFacts | None
     user: str
     account: str
-    subscriptions: tuple[HeldSubscription, ...]
+    held_count: int
+    held: bytes  # its subscriptions, packed: ten thousand connections that have gone are looked at seldom
+
+    @property
+    def subscriptions(self) -> tuple[HeldSubscription, ...]:
+        return tuple(HeldSubscription.of(one) for one in _PACKED.decode(self.held)) if self.held_count else ()
 
     @classmethod
     def of(
@@ -70,11 +82,11 @@ class ClosedConnection:
     ) -> ClosedConnection:
         """What `connection` is now. To be made before its subscriptions are taken from it."""
         client = connection.client
-        held = client.subscriptions() if with_subscriptions and client.sub_count else []
+        held = client.subscriptions()[:SUBSCRIPTIONS_MAX] if with_subscriptions and client.sub_count else []
         return cls(
             cid=client.cid,
             type=connection.kind,
-            ip=connection.ip,
+            ip=sys.intern(connection.ip),
             port=connection.port,
             start_ns=connection.start_ns,
             last_activity_ns=connection.last_activity_ns,
@@ -89,12 +101,13 @@ class ClosedConnection:
             stalls=client.stalls,
             sub_count=client.sub_count,
             name=connection.name,
-            lang=connection.lang,
-            version=connection.version,
+            lang=sys.intern(connection.lang),
+            version=sys.intern(connection.version),
             tls=connection.tls,
             user=user_name(connection),
             account=account_name(connection),
-            subscriptions=tuple(HeldSubscription.of(sub) for sub in held[:SUBSCRIPTIONS_MAX]),
+            held_count=len(held),
+            held=msgspec.msgpack.encode(held) if held else b"",
         )
 
 
@@ -107,14 +120,21 @@ class ClosedConnections(deque[ClosedConnection]):
         self._kept = 0
 
     def append(self, closed: ClosedConnection) -> None:
+        oldest = self[0] if len(self) == self.maxlen else None
         super().append(closed)
-        if closed.subscriptions:
+        if oldest is not None and self._with_subscriptions and self._with_subscriptions[0] is oldest:
+            self._forget_oldest()  # it is gone altogether
+        if closed.held_count:
             self._with_subscriptions.append(closed)
-            self._kept += len(closed.subscriptions)
+            self._kept += closed.held_count
             while self._kept > SUBSCRIPTIONS_KEPT:
-                oldest = self._with_subscriptions.popleft()
-                self._kept -= len(oldest.subscriptions)
-                oldest.subscriptions = ()
+                self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        """Forget the subscriptions of the oldest that has any."""
+        oldest = self._with_subscriptions.popleft()
+        self._kept -= oldest.held_count
+        oldest.held_count, oldest.held = 0, b""
 
 
 def user_name(connection: Connection) -> str:
