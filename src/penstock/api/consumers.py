@@ -119,6 +119,7 @@ async def _delete(intake: Intake, name: str) -> Fields:
     while seq:
         await asyncio.sleep(0)
         seq = await changed(intake, lambda: consumers.let_go(gone, LET_GO_SLICE, seq))  # noqa: B023
+    gone.engine.release()
     await intake.consumers_durable(position)
     return {"success": True}
 

@@ -176,6 +176,11 @@ class JetStream:
             await found.drain()
             await found.close()
 
+    def forget(self, account: Account) -> None:
+        """An account is gone, and has been disabled: nobody answers its requests any more."""
+        for service in self._services.pop(account, ()):
+            service.close()
+
     def _open(self, name: str) -> Database:
         root = self._lent.root if self._lent is not None else None
         for one in self.accounts.values():
@@ -337,6 +342,7 @@ class JetStream:
             except (PenstockError, OSError) as error:
                 errors.append(error)
         self.accounts.clear()
+        self._services.clear()
         if errors:
             raise errors[0]
 

@@ -178,9 +178,10 @@ class Api:
             del self._lanes[lane_id]
 
     async def close(self) -> None:
-        """Let what is under way come to its end."""
+        """Let what is under way come to its end. Nothing is answered after it."""
         while self._tasks:
             await asyncio.wait(tuple(self._tasks))
+        self._for_system.clear()  # of JetStream itself, which has us
 
     # One call.
 

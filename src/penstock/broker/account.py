@@ -61,7 +61,7 @@ class Service:
         self.account = account
         self.subject = subject
         self.handler = handler
-        self._token = account.sublist.add_service(self, subject.encode(), (queue or "").encode())
+        self._token: object | None = account.sublist.add_service(self, subject.encode(), (queue or "").encode())
 
     def __call__(
         self, client: Client | None, subject: bytes, reply: bytes | None, headers: bytes | None, payload: bytes
@@ -70,7 +70,9 @@ class Service:
 
     def close(self) -> None:
         """Hear nothing any more; twice is harmless."""
-        self.account.sublist.remove_service(self._token)
+        if self._token is not None:
+            self.account.sublist.remove_service(self._token)
+            self._token = None  # it has us
 
 
 class Account:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,7 @@ class ConsumerDesk:
     """
 
     def __init__(self, intake: Intake) -> None:
-        self.intake = intake
+        self._intake = weakref.ref(intake)  # it has us
         self.account = intake.account
         self.stream = intake.stream
         self.consumers = intake.stream.consumers
@@ -57,6 +58,12 @@ class ConsumerDesk:
         self.stream._listeners.append(self._tell)
         for consumer in self.consumers:
             self._follow(consumer, "create")
+
+    @property
+    def intake(self) -> Intake:
+        intake = self._intake()
+        assert intake is not None, "an intake closes its desk, and keeps it"
+        return intake
 
     # Who there is.
 
@@ -101,6 +108,8 @@ class ConsumerDesk:
             lock.release()
         if start:
             self.loop.call_soon(self.let_go, gone, start)
+        else:
+            gone.engine.release()
 
     def clock_changed(self) -> None:
         """The machine's clock was set, or the machine has slept."""
@@ -283,4 +292,5 @@ class ConsumerDesk:
                 delivery.release(SHUTDOWN, True)
             delivery.close(DELETED)
         self.deliveries.clear()
+        self.compiled.close()
         self.turn.forget_desk(self)

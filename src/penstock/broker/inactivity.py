@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+import weakref
 from typing import TYPE_CHECKING
 
 from penstock.consumer.config import INACTIVE_THRESHOLD_NS
@@ -25,7 +26,7 @@ class Inactivity:
     """
 
     def __init__(self, delivery: Delivery) -> None:
-        self._delivery = delivery
+        self._delivery: Delivery = weakref.proxy(delivery)  # which has us
         self._threshold_ns = 0
         self._timer: asyncio.TimerHandle | None = None
 

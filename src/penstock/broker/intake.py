@@ -162,6 +162,15 @@ class Intake:
         self._waiters.fail(StoreClosed(f"stream {self.name} is closed"))
         self._wake_consumers_waiting()
         self._let_in()
+        self._loop.call_soon(self._part)
+
+    def _part(self) -> None:
+        """Let go of the compiled side once nobody waits there for an answer: each keeps the other in memory."""
+        ingest = self.ingest
+        if ingest.is_touched or (ingest.is_over and (ingest.parked_count or ingest.is_waiting)):
+            self._loop.call_later(RETRY_S, self._part)
+        else:
+            ingest.intake = ingest.guard = None
 
     # What the compiled side asks.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from typing import TYPE_CHECKING
 
 from penstock.wire.nuid import make_nuid
@@ -17,7 +18,7 @@ class Pin:
     """Who is pinned, since when. The id itself is the delivery's `pin_id`: the compiled side compares it."""
 
     def __init__(self, delivery: Delivery) -> None:
-        self._delivery = delivery
+        self._delivery: Delivery = weakref.proxy(delivery)  # which has us
         self._timer: asyncio.TimerHandle | None = None
         self.since_ns = 0
 

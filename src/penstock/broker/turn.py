@@ -72,6 +72,7 @@ class Turn:
         os.close(self.event_fd)
         if self._pressure is not None:
             self._pressure.close()
+        self.hub.on_turn = _no_turn
 
     def _ask(self) -> None:
         if not self._is_asked:
@@ -233,3 +234,7 @@ class Turn:
     def forget_desk(self, desk: ConsumerDesk) -> None:
         """`desk` is closed."""
         self._desks.pop(desk, None)
+
+
+def _no_turn() -> None:
+    """The hub's last turn is over: what connections that end still say is sent by nobody."""

@@ -45,7 +45,7 @@ cdef class Desk:
         self.replies = []
 
     cdef int touch(self, Delivery delivery) except -1:
-        if not delivery.is_touched:
+        if not delivery.is_touched and not delivery.is_closed:
             delivery.is_touched = True
             self.touched.append(delivery)
             if not self.is_touched:
@@ -114,6 +114,13 @@ cdef class Desk:
         """`delivery` is closed."""
         if delivery in self.deliveries:
             self.deliveries.remove(delivery)
+
+    def close(self):
+        """All deliveries are closed: nobody touches one of them any more."""
+        self.touched = []
+        self.changed = []
+        self.replies = []
+        self.on_touched = None
 
 
 cdef class Delivery(PushFeed):

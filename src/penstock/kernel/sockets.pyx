@@ -75,6 +75,11 @@ cdef class Sockets:
             c_close(self.fd)
             self.fd = -1
 
+    @property
+    def count(self):
+        """Sockets that are not lost."""
+        return len(self.members)
+
     def hear(self, int fd):
         """`fd` belongs to somebody else: a look only tells, in `is_told`, that something is there."""
         cdef epoll_event event
@@ -375,3 +380,4 @@ cdef class Socket:
         finally:
             self.socket.close()
             self.socket = self.protocol = self.link = None
+            self.sockets = None            # which may have us in `gone` for as long as it is there

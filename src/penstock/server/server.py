@@ -303,6 +303,7 @@ class Server:
         """An account is gone from the configuration; what it stored stays in the store."""
         if self.jetstream is not None:
             await self.jetstream.disable(account)
+            self.jetstream.forget(account)
         self.hub.remove_sublist(account.sublist)
 
     def _jetstream_limits(self, name: str) -> JetStreamLimits | None:

@@ -7,6 +7,7 @@ server's loop.
 from __future__ import annotations
 
 import asyncio
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from penstock.kernel.origin import Origin
@@ -31,9 +32,9 @@ class System:
     """Does nothing where the server has no system account."""
 
     def __init__(self, server: Server) -> None:
-        self._server = server
+        self._server: Server = weakref.proxy(server)  # which has us
         self._seq = 0
-        self._requests = SystemRequests(server, self)
+        self._requests = SystemRequests(self._server, self)
         self._stats_s = STATS_FIRST_S
         self._stats_timer: asyncio.TimerHandle | None = None
         self._accounts_timer: asyncio.TimerHandle | None = None

@@ -7,6 +7,7 @@ at a time. The answers are loaded with the first request.
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
@@ -34,7 +35,7 @@ class SystemRequests:
 
     def __init__(self, server: Server, system: System) -> None:
         self._server = server
-        self._system = system
+        self._system: System = weakref.proxy(system)  # which has us
         self._answers: SystemAnswers | None = None
         self._queue: deque[tuple[str, Request]] = deque()
         self._queue_size = 0

@@ -142,6 +142,7 @@ class TlsTransport(asyncio.Protocol):
         self._stop_timer()
         self._is_over = True
         self.inner.connection_lost(error)
+        del self.inner, self._done, self._failed  # which have us; nothing more is heard from the socket
 
     # For the client's protocol.
 

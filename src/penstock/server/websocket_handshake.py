@@ -67,7 +67,7 @@ class Handshake:
                 return None
             rest = self._reader.next_event()
         except h11.RemoteProtocolError as error:
-            return unreadable(error)
+            return unreadable(error.with_traceback(None))  # a frame of h11's has it, and all that was received
         pending, _ = self._reader.trailing_data
         self._reader = new_reader()
         if pending:

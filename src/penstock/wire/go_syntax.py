@@ -35,7 +35,7 @@ def find_fault(text: bytes, start: int = 0, *, is_alone: bool = False) -> Syntax
         if is_alone and at < len(text):
             return _wrong(text, at, "after top-level value")
     except SyntaxFault as fault:
-        return fault
+        return SyntaxFault(fault.index, fault.why)  # without the frames that it came through, which would hold it
     return None
 
 

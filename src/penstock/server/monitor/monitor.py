@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ class Monitor:
     """Made with the server; listens, if its options say so, after `start`."""
 
     def __init__(self, server: Server) -> None:
-        self.server = server
+        self.server: Server = weakref.proxy(server)  # which has us
         self.usage = Usage()
         self.requests: dict[str, int] = {}  # by path, for varz
         self.http_port = 0
