@@ -7,6 +7,7 @@ from penstock.kernel.record cimport RECORD_NEWER, record_decode, record_fields, 
 from penstock.kernel.xxh64 cimport xxh64
 
 cdef uint64_t SEQ_MAX = 0x7FFFFFFFFFFFFFFFULL
+cdef uint64_t SEQ_SPAN_MAX = 0xFFFFFFFFULL             # of a block's messages: rows hold differences of 32 bits
 
 
 cdef Py_ssize_t next_whole(const uint8_t* block, Py_ssize_t start, Py_ssize_t stop, const Base* base,
@@ -74,6 +75,9 @@ cdef class BlockScan:
         self.stop = start
         while at < stop:
             answer = record_decode(block, at, stop, base, &record)
+            if answer == 1 and record.kind == KIND_MESSAGE and (record.subject_size == 0
+                                                                or record.seq - base.seq > SEQ_SPAN_MAX):
+                answer = 0                 # whole, and yet nothing that a writer of ours has written
             if answer == 1 and record.seq >= seq_min:
                 # A control record may speak of the next block's first sequence: it names the next one to be given out.
                 if record.seq > seq_stop or (record.seq == seq_stop and record.kind <= KIND_SKIP):

@@ -15,6 +15,9 @@ PUT, NOTE, REMOVE, END = LEDGER_PUT, LEDGER_NOTE, LEDGER_REMOVE, LEDGER_END
 KINDS = {"put": PUT, "note": NOTE, "remove": REMOVE, "end": END}
 
 
+cdef uint64_t NUMBER_MAX = 0x3FFFFFFFFFFFFFFFULL
+
+
 cdef Py_ssize_t ledger_size(uint64_t number, uint64_t count, uint64_t body_size, uint64_t* rest) noexcept nogil:
     """Bytes of a whole record; `rest` gets what its size field says."""
     rest[0] = 9 + varint_size(number) + varint_size(count) + body_size
@@ -52,6 +55,8 @@ cdef bint _whole(const uint8_t* data, Py_ssize_t start, Py_ssize_t stop, uint64_
     record.body = read_varint(data, at, record.stop, &record.count)
     if record.body < 0:
         return False
+    if record.number > NUMBER_MAX or record.count > NUMBER_MAX:
+        return False                       # one more can always be given out
     memcpy(&checksum, data + record.stop, 8)
     return xxh64(data + start, record.stop - start, salt) == checksum
 

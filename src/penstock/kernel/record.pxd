@@ -4,7 +4,7 @@ from libc.string cimport memcpy
 
 from penstock.kernel.format cimport (
     BODY_SIZE_MIN, DELETE_RANGES_MAX, FLAG_ERASED, FLAG_HEADERS, FLAGS_UNUSED, KIND_DELETE, KIND_ERASE, KIND_FLOOR,
-    KIND_MASK, KIND_MESSAGE, KIND_SKIP, RECORD_SIZE_MAX, SUBJECT_SIZE_MAX,
+    KIND_MASK, KIND_MESSAGE, KIND_SKIP, REASON_SKIPPED, RECORD_SIZE_MAX, SUBJECT_SIZE_MAX,
 )
 from penstock.kernel.varint cimport read_varint, unzigzag, varint_size, write_varint, zigzag
 from penstock.kernel.xxh64 cimport xxh64, xxh64_copying
@@ -97,6 +97,8 @@ cdef inline int record_fields(const uint8_t* block, Py_ssize_t body, Py_ssize_t 
     if at >= end:
         return RECORD_BAD
     out.reason = block[at]
+    if out.reason > REASON_SKIPPED:
+        return RECORD_NEWER
     at = read_varint(block, at + 1, end, &out.value)
     if at < 0:
         return RECORD_BAD
@@ -104,7 +106,9 @@ cdef inline int record_fields(const uint8_t* block, Py_ssize_t body, Py_ssize_t 
     if out.kind == KIND_DELETE:
         if out.value > DELETE_RANGES_MAX or not _ranges_whole(block, at, end, out.value):
             return RECORD_BAD
-    elif at != end:
+    elif at != end or out.value > 0x7FFFFFFFFFFFFFFFULL:
+        return RECORD_BAD
+    elif out.kind == KIND_SKIP and (out.value == 0 or out.value > 0x7FFFFFFFFFFFFFFFULL - out.seq):
         return RECORD_BAD
     return 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.kernel.reference.record import (
+    BAD,
     BODY_SIZE_MIN,
     ERASED,
     HEADERS,
@@ -15,6 +16,7 @@ from penstock.kernel.reference.record import (
 )
 
 SEQ_MAX = 2**63 - 1
+SEQ_SPAN_MAX = 2**32 - 1
 
 
 class BlockScan:
@@ -77,6 +79,8 @@ def scan_block(
     scan, at = BlockScan(start), start
     while at < stop:
         why, record = decode_at(block, at, stop, *base)
+        if not why and record["kind"] == MESSAGE and (not record["subject"] or record["seq"] - base_seq > SEQ_SPAN_MAX):
+            why = BAD  # whole, and yet nothing that a writer of ours has written
         if not why and record["seq"] >= seq_min:
             kind, seq = record["kind"], record["seq"]
             # A control record may speak of the next block's first sequence: it names the next one to be given out.

@@ -9,6 +9,7 @@ from penstock.kernel.reference.xxh64 import xxh64_of
 
 PUT, NOTE, REMOVE, END = 1, 2, 3, 4
 KIND_MAX = 15  # what a newer version may write
+NUMBER_MAX = 2**62 - 1  # one more can always be given out
 SIZE_MIN, SIZE_MAX = 11, (64 << 20) + (64 << 10)
 Record = tuple[int, int, int, int, bytes]  # offset, kind, number, count, body
 
@@ -38,6 +39,8 @@ def whole_at(log: bytes, start: int, salt: int) -> tuple[Record, int] | None:
     if at < 0 or not 1 <= kind <= KIND_MAX:
         return None
     count, at = read_varint(log[: end - 8], at)
+    if max(number, count) > NUMBER_MAX:
+        return None
     if at < 0 or xxh64_of(log[start : end - 8], salt) != int.from_bytes(log[end - 8 : end], "little"):
         return None
     return (start, kind, number, count, log[at : end - 8]), end

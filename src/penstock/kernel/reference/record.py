@@ -14,6 +14,7 @@ BODY_SIZE_MIN = 11  # flags, seq, time and checksum
 RECORD_SIZE_MAX = (64 << 20) + (64 << 10)
 SUBJECT_SIZE_MAX = 65535
 DELETE_RANGES_MAX = 4096
+REASON_MAX = 12  # skipped
 SEQ_MAX = 2**63 - 1
 TORN, BAD, NEWER = "torn", "bad", "newer"
 
@@ -136,8 +137,12 @@ def _fields(
     if at >= end:
         return BAD, {}
     found["reason"] = block[at]
+    if found["reason"] > REASON_MAX:
+        return NEWER, found
     found["value"], at = read_varint(block, at + 1, end)
-    if at < 0 or (kind != DELETE and at != end):
+    if at < 0 or (kind != DELETE and (at != end or found["value"] > SEQ_MAX)):
+        return BAD, {}
+    if kind == SKIP and not 0 < found["value"] <= SEQ_MAX - found["seq"]:
         return BAD, {}
     if kind == DELETE:
         ranges = _ranges(block, at, end, found["value"])
