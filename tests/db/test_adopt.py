@@ -17,7 +17,8 @@ from penstock.db.stage import Stage, StagedMessageRefused, discard_job
 from penstock.errors import CorruptBlock, MaxMsgsExceeded, StoreError
 from penstock.kernel.batch import Batch
 from penstock.kernel.disk import Disk
-from penstock.store.adoption import BadStage, read_batches
+from penstock.store.adopt_plan import read_batches
+from penstock.store.adoption import BadStage
 from penstock.store.checked_file import write_checked
 from penstock.testing import FakeClock
 

@@ -19,7 +19,8 @@ from penstock.kernel.batch import Batch
 from penstock.kernel.disk import Disk
 from penstock.spark.errors import PenstockSparkError
 from penstock.spark.writer import PenstockStreamWriter, PenstockWriter
-from penstock.store.adoption import JOBS_KEPT, Adoption, read_batches
+from penstock.store.adopt_plan import read_batches
+from penstock.store.adoption import JOBS_KEPT, Adoption
 from penstock.store.layout import StreamPaths
 
 SCHEMA = StructType([StructField("subject", StringType()), StructField("payload", BinaryType())])

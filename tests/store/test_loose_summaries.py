@@ -161,7 +161,7 @@ def busy(tmp_path: Path) -> Iterator[Busy]:
 
 def test_who_needs_rows_waits_for_their_summary(busy: Busy) -> None:
     for name in busy.fill():
-        assert len(busy.store._load_section(int(name.split(".")[0]), OFFSETS)) % 4 == 0
+        assert len(busy.store._load_section(int(name.split(".")[0]), OFFSETS, False)) % 4 == 0
         assert (busy.root / "blocks" / name).exists()
     assert not busy.store.report.findings, "the block was read instead"
 

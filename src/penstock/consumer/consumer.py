@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from penstock.consumer.config import ConsumerConfig
+from penstock.consumer.rules import NOT_IN_NAMES
 from penstock.duration import INT64_MAX
 from penstock.kernel.ack_table import ALL, EXPLICIT, NONE, AckTable
 from penstock.kernel.consumer import Consumer as Engine
+from penstock.kernel.subject import Filters
+from penstock.store.bounds import LEAP_MAX, SEQ_MAX
 
 if TYPE_CHECKING:
     from penstock.kernel.windows import Windows
@@ -19,14 +22,17 @@ if TYPE_CHECKING:
 POLICIES = {"none": NONE, "explicit": EXPLICIT, "all": ALL, "flow_control": ALL}
 
 
+_Seq = Annotated[int, msgspec.Meta(ge=0, le=SEQ_MAX)]
+
+
 class Meta(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the log keeps of a consumer beside its state."""
 
-    name: str
-    created_ns: int
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
+    created_ns: Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
     config: ConsumerConfig
-    resume_seq: int = 0  # last per subject: where it goes on after the list; 0: there is no list
-    replay_to: int = 0  # replay original: up to which sequence
+    resume_seq: _Seq = 0  # last per subject: where it goes on after the list; 0: there is no list
+    replay_to: _Seq = 0  # replay original: up to which sequence
 
 
 _DECODER = msgspec.json.Decoder(Meta)
@@ -37,15 +43,27 @@ def encode_meta(meta: Meta) -> bytes:
 
 
 def decode_meta(raw: bytes) -> Meta:
-    """What `encode_meta` wrote; ValueError where it is something else."""
-    return _DECODER.decode(raw)
+    """What `encode_meta` wrote; ValueError where it is something else, or of a consumer that cannot be."""
+    try:
+        meta = _DECODER.decode(raw)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if set(meta.name) & NOT_IN_NAMES:
+        raise ValueError(f"no consumer is called {meta.name[:80]!r}")
+    if meta.config.opt_start_seq >= 2**64 or meta.config.rate_limit_bps >= 2**64:
+        raise ValueError("a number is above 64 bits")
+    Filters(meta.config.filters)
+    return meta
 
 
-def table_of(meta: Meta, state: bytes, notes: list[bytes]) -> AckTable:
-    """The deliveries that the log tells of, with the machine clock's times; ValueError where it cannot be."""
+def table_of(meta: Meta, state: bytes, notes: list[bytes], last_seq: int = SEQ_MAX) -> AckTable:
+    """The deliveries that the log tells of, with the machine clock's times; ValueError where it cannot be, in a stream
+    that goes up to `last_seq`."""
     table = AckTable.decode(state, POLICIES[meta.config.ack_policy])
     for note in notes:
         table.apply(note)
+    if table.delivered_consumer_seq and table.delivered_stream_seq > last_seq + LEAP_MAX:
+        raise ValueError(f"message {table.delivered_stream_seq} was delivered, and the stream ends at {last_seq}")
     return table
 
 

@@ -78,11 +78,13 @@ class Consumers:
                 self._found(f"consumer number {number}: its configuration cannot be read; it is kept: {error}")
                 continue
             try:
-                table = table_of(meta, entry.state, entry.notes)
+                table = table_of(meta, entry.state, entry.notes, self.rules.last_seq)
                 table.follow(self.store.clock, self.store.clock.now_ns(), wait_max_ns(meta.config))
             except ValueError as error:
                 table = AckTable(POLICIES[meta.config.ack_policy], self._start(meta.config)[0])
                 self._found(f"consumer {meta.name}: its state cannot be read, and it begins anew: {error}")
+                if self.log is not None:
+                    self.log.require_fold()  # what changes from now on says nothing of the state that is there
             table.logged = True
             self._add(Consumer(meta, number, self.store, table, self._windows))
 

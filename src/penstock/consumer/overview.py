@@ -66,7 +66,8 @@ def load_consumers(snapshot: Snapshot, report: Report | None = None) -> list[Con
 
 def _consumer(snapshot: Snapshot, number: int, entry: Entry) -> Consumer:
     meta = decode_meta(entry.meta)
-    consumer = Consumer(meta, number, snapshot, table_of(meta, entry.state, entry.notes), Windows())
+    table = table_of(meta, entry.state, entry.notes, snapshot.index.last_seq)
+    consumer = Consumer(meta, number, snapshot, table, Windows())
     consumer.engine.reconcile()  # what is pending may have left the stream since
     return consumer
 

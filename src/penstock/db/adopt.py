@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.db.database import Database, open_database
 from penstock.db.door import ask
-from penstock.db.stage import Stage, check_batch, discard_job, sweep
+from penstock.db.stage import Stage, check_batch, check_stage_name, discard_job, sweep
 from penstock.errors import (
     MaxBytesExceeded,
     MaxMsgsExceeded,
@@ -23,12 +23,12 @@ from penstock.errors import (
     StreamSealed,
 )
 from penstock.kernel.batch import Batch
+from penstock.store.adopt_plan import read_batches
 from penstock.store.adoption import (
     Adopted,
     Adoption,
     BadStage,
     StagedBlock,
-    read_batches,
     scan_staged,
     staged_blocks,
     subject_counts,
@@ -70,6 +70,7 @@ def adopt_staged(stream: Stream, job: str, tasks: Sequence[Info], query: str = "
             raise BadStage(f"the configuration of {stream.name} was changed while the batch was written; run it again")
     keep_seqs = any(info["start_seq"] > 1 for info in tasks)
     has_times = any(info["has_times"] for info in tasks)
+    check_stage_name(job)
     staged = [_staged(store, job, info) for info in tasks if info["messages"]]
     duplicates = sum(info["duplicates"] for info in tasks)
     staged, dropped = _without_duplicates(stream, store, job, staged, has_times, keep_seqs)
@@ -95,6 +96,7 @@ def adopt_staged(stream: Stream, job: str, tasks: Sequence[Info], query: str = "
 
 def _staged(store: FileStore, job: str, info: Info) -> list[StagedBlock]:
     """The blocks of a task; all that it wrote, or an error."""
+    check_stage_name(info["task"])
     folder = os.path.join(store.paths.staging, job, info["task"])
     blocks = staged_blocks(store.disk, folder, store.stream_id)
     found = sum(block.summary.count for block in blocks)

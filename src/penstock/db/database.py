@@ -62,7 +62,8 @@ from penstock.stream.config import (
     make_config,
     same,
 )
-from penstock.stream.config_json import decode_config, encode_config
+from penstock.stream.config_json import encode_config
+from penstock.stream.stored_config import stored_config
 from penstock.stream.stream import StreamRules, limits_of
 
 if TYPE_CHECKING:
@@ -368,8 +369,8 @@ class Database:
 
     def _open_stream(self, name: str) -> Stream:
         paths = self._paths(name)
-        identity = read_identity(self.disk, paths)
-        config = decode_config(_json(identity.config))
+        identity = read_identity(self.disk, paths, lambda copy: stored_config(copy.config, name))
+        config = stored_config(identity.config, name)
         if self.is_read_only:
             store: Snapshot | FileStore = Snapshot(
                 paths.root, identity.stream_id, name=name, limits=limits_of(config), disk=self.disk, clock=self.clock
@@ -465,7 +466,8 @@ class Database:
             return self._streams[name].config
         if name not in self._closed_configs:
             try:
-                self._closed_configs[name] = decode_config(_json(read_identity(self.disk, self._paths(name)).config))
+                identity = read_identity(self.disk, self._paths(name), lambda copy: stored_config(copy.config, name))
+                self._closed_configs[name] = stored_config(identity.config, name)
             except (PenstockError, OSError) as error:
                 log.warning("stream %s in %s: its subjects are not known: %s", name, self._folder, error)
                 return None
@@ -627,7 +629,3 @@ def _plain(config: StreamConfig) -> dict[str, Any]:
     found = json.loads(encode_config(config))
     assert isinstance(found, dict)
     return found
-
-
-def _json(config: dict[str, Any]) -> bytes:
-    return json.dumps(config).encode()

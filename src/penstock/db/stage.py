@@ -22,10 +22,11 @@ from penstock.kernel import summary as kernel
 from penstock.kernel.batch import Batch
 from penstock.kernel.clock import Clock
 from penstock.kernel.disk import Disk
-from penstock.store.adoption import BadStage, jobs_being_adopted, remove_tree
+from penstock.store.adopt_plan import jobs_being_adopted
+from penstock.store.adoption import BadStage, remove_tree
 from penstock.store.file_store import FileStore
 from penstock.store.identity import read_identity
-from penstock.store.layout import StreamPaths
+from penstock.store.layout import STAGE_NAME, StreamPaths
 from penstock.stream.config import StreamConfig
 from penstock.stream.config_json import decode_config
 from penstock.stream.stream import StreamRules, limits_of
@@ -33,7 +34,6 @@ from penstock.stream.stream import StreamRules, limits_of
 FORGOTTEN_S = 7 * 86400  # a job that has staged nothing for so long is dead
 QUERY_SIZE_MAX = 255
 DISCARDS_MAX = 5  # a task that nobody waits for may still be writing: once its folder is gone it fails
-_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 _REFUSED = re.compile(rb"\r\nNats-(?:Rollup|Expected-[A-Za-z-]+|Batch-[A-Za-z-]+|Incr|Schedule[A-Za-z-]*):")
 
 
@@ -192,7 +192,7 @@ def _quietly(action: Callable[[], None]) -> bool:
 
 def check_stage_name(name: object) -> None:
     """A job or a task names a folder: nothing that leads out of `staging`, whoever says it."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or ".." in name:
+    if not isinstance(name, str) or not STAGE_NAME.fullmatch(name):
         raise StoreError(f"{name!r} is no name for a stage: letters, digits, - _ and . (up to 200)")
 
 

@@ -247,6 +247,8 @@ cdef class Consumer(Watcher):
         if row < 0 or index.is_dead(block, <uint32_t>row):
             return 0
         base = self.windows.fetch(self.core, block, <uint32_t>row, &record, <void*>self, &self.window)
+        if base == NULL and index.doubt(block):
+            return self.fill(seq, parcel)
         if base == NULL:
             self.core.store.note_damage(block.id, index.section(block, SECTION_OFFSETS)[row], seq)
             return 0

@@ -71,7 +71,7 @@ cdef class Core:
     cdef int log_deletes(self, uint64_t* seqs, Py_ssize_t count, uint8_t reason, int64_t now) except -1
     cdef int log_control(self, uint8_t kind, uint8_t reason, int64_t now, uint64_t value, const uint8_t* ranges,
                          Py_ssize_t size, uint64_t low, uint64_t high) except -1
-    cdef const uint8_t* record_at(self, Block* block, uint32_t row, Record* record) except NULL
+    cdef const uint8_t* record_at(self, Block* block, uint32_t row, uint64_t seq, Record* record) except NULL
     cdef int row_time(self, Block* block, uint32_t row, int64_t* time) except -1
     cdef const uint8_t* bytes_at(self, Block* block, uint64_t start, uint64_t stop) except NULL
     cdef uint32_t size_of(self, uint64_t seq) except? 0xffffffff

@@ -924,7 +924,7 @@ cdef class Core:
             self.check()                   # it is closed, and has let go of its files
         if file.image != NULL:
             return file.image + start
-        if <Py_ssize_t>(stop - start) > self.scratch_size:
+        if self.scratch == NULL or <Py_ssize_t>(stop - start) > self.scratch_size:
             free(self.scratch)
             self.scratch_size = stop - start + 4096
             self.scratch = <uint8_t*>malloc(self.scratch_size)
@@ -943,15 +943,16 @@ cdef class Core:
             memset(self.scratch + got, 0, stop - start - got)
         return self.scratch
 
-    cdef const uint8_t* record_at(self, Block* block, uint32_t row, Record* record) except NULL:
+    cdef const uint8_t* record_at(self, Block* block, uint32_t row, uint64_t seq, Record* record) except NULL:
         """The record of a row; `record` gets offsets into the bytes returned."""
         cdef uint32_t* offsets = self.index.section(block, SECTION_OFFSETS)
         cdef uint64_t start = offsets[row]
         cdef uint64_t stop = offsets[row + 1] if row + 1 < block.count else block.size
         cdef const uint8_t* found = self.bytes_at(block, start, stop)
-        if (record_decode(found, 0, stop - start, &block.base, record) != 1
-                or record.seq != self.index.seq_of(block, row)):
-            self.store.damaged_record(block.id, start, self.index.seq_of(block, row))
+        if record_decode(found, 0, stop - start, &block.base, record) != 1 or record.seq != seq:
+            if self.index.doubt(block):
+                return self.record_at(block, row, seq, record)
+            self.store.damaged_record(block.id, start, seq)
         return found
 
     def load(self, seq):
@@ -979,7 +980,7 @@ cdef class Core:
             return NOT_FOUND if self.store.was_skipped(one) else DELETED
         if index.is_dead(index.blocks[at], <uint32_t>row):
             return DELETED
-        found = self.record_at(index.blocks[at], <uint32_t>row, &record)
+        found = self.record_at(index.blocks[at], <uint32_t>row, one, &record)
         if record.flags & FLAG_ERASED:
             return DELETED                 # by another process, since we looked
         return make_message(found, &record)
@@ -1004,6 +1005,8 @@ cdef class Core:
         cdef const uint8_t* found = self.bytes_at(block, start, stop)
         cdef uint64_t seq = self.index.seq_of(block, row)
         if record_decode(found, 0, stop - start, &block.base, &record) != 1 or record.seq != seq:
+            if self.index.doubt(block):
+                return self.row_time(block, row, time)
             self.store.note_damage(block.id, start, seq)
             return 0
         time[0] = record.time

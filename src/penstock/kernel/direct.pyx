@@ -130,7 +130,7 @@ cdef class DirectSender:
         row = index.row_of(index.blocks[at], seq)
         if row < 0 or index.is_dead(index.blocks[at], <uint32_t>row):
             return NULL
-        found = core.record_at(index.blocks[at], <uint32_t>row, record)
+        found = core.record_at(index.blocks[at], <uint32_t>row, seq, record)
         if record.flags & FLAG_ERASED:
             return NULL                    # by another process, since we looked
         return found

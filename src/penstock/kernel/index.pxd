@@ -35,6 +35,7 @@ cdef struct Block:
     bint is_dense                          # row n has sequence seq_base + n
     bint is_sealed
     bint is_evictable                      # the arrays can be had again
+    bint is_doubted                        # its summary does not tell what the block holds: they are had from the block
     uint32_t* arrays[4]                    # offsets, sizes, subjects, seqs; NULL: not in memory
     uint64_t* dead                         # a bit per row; NULL: none
     BlockFile* file
@@ -95,7 +96,7 @@ cdef class Index:
     cdef readonly uint64_t floor           # everything below is gone
     cdef readonly uint64_t first_seq       # lowest live, or last_seq + 1
     cdef readonly uint64_t last_seq
-    cdef public object loader              # loader(block_id, section) -> bytes
+    cdef public object loader              # loader(block_id, section, from the block itself) -> bytes
     cdef uint64_t resident                 # bytes of evictable arrays in memory
     cdef public uint64_t resident_max
     cdef uint32_t tick
@@ -120,6 +121,9 @@ cdef class Index:
     cdef int reserve_numbers(self, uint32_t capacity) except -1
     cdef uint32_t* zeros(self) except NULL
     cdef uint32_t* section(self, Block* block, int which) except? NULL
+    cdef bint load_rows(self, Block* block, int which) except -1
+    cdef object rows_fault(self, Block* block, int which, const uint32_t* rows, bint is_told)
+    cdef bint doubt(self, Block* block) except -1
     cdef Py_ssize_t block_of(self, uint64_t seq) noexcept nogil
     cdef int64_t row_of(self, Block* block, uint64_t seq) except -2
     cdef int64_t row_from(self, Block* block, uint64_t seq) except -2

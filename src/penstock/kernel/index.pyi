@@ -3,7 +3,7 @@ from collections.abc import Callable
 class Index:
     """What a stream holds, without the bytes."""
 
-    loader: Callable[[int, int], bytes]
+    loader: Callable[[int, int, bool], bytes]
     resident_max: int
     emptied: bool
 

@@ -9,6 +9,7 @@ from libc.string cimport memcpy, memmove, memset
 from penstock.kernel.log cimport free_block_file
 from penstock.kernel.prefetch cimport prefetch
 from penstock.kernel.subject_tree cimport NO_NUMBER
+from penstock.kernel.table_check cimport numbers_fault, offsets_fault, seqs_fault, sizes_fault
 
 cdef uint64_t STALE = 0x8000000000000000ULL
 cdef uint64_t SEQ_MAX = 0x7FFFFFFFFFFFFFFFULL
@@ -359,8 +360,10 @@ cdef class Index:
         return self.scratch
 
     cdef uint32_t* section(self, Block* block, int which) except? NULL:
-        """An array of a block, loaded if it is not in memory."""
-        cdef const unsigned char[::1] data
+        """An array of a block, loaded if it is not in memory.
+
+        A summary that is whole may lie all the same: what it says is checked here, before any pointer relies on it.
+        """
         cdef Py_ssize_t n
         cdef Block* other
         cdef Block* oldest
@@ -371,14 +374,10 @@ cdef class Index:
             return block.arrays[which]
         if block.count == 0:
             return NULL
-        loaded = self.loader(block.id, which)
-        if len(loaded) != <Py_ssize_t>block.count * 4:
-            raise ValueError(f"block {block.id}: section {which} has {len(loaded)} bytes, not {block.count * 4}")
-        block.arrays[which] = <uint32_t*>malloc(<size_t>block.count * 4)
-        if block.arrays[which] == NULL:
-            raise MemoryError
-        data = loaded
-        memcpy(block.arrays[which], &data[0], <size_t>block.count * 4)
+        if not block.is_doubted and not self.load_rows(block, which):
+            self.doubt(block)
+        if block.is_doubted:
+            self.load_rows(block, which)
         if block.is_evictable:
             self.resident += <uint64_t>block.count * 4
         while self.resident > self.resident_max:
@@ -397,6 +396,56 @@ cdef class Index:
                     oldest.arrays[k] = NULL
                     self.resident -= <uint64_t>oldest.count * 4
         return block.arrays[which]
+
+    cdef bint load_rows(self, Block* block, int which) except -1:
+        """Have one array from the summary, or from the block where that is doubted; False where the summary lies."""
+        cdef const unsigned char[::1] data
+        cdef uint32_t* rows
+        loaded = self.loader(block.id, which, block.is_doubted)
+        fault = f"section {which} has {len(loaded)} bytes, not {block.count * 4}"
+        if len(loaded) == <Py_ssize_t>block.count * 4:
+            rows = <uint32_t*>malloc(<size_t>block.count * 4)
+            if rows == NULL:
+                raise MemoryError
+            data = loaded
+            memcpy(rows, &data[0], <size_t>block.count * 4)
+            fault = self.rows_fault(block, which, rows, not block.is_doubted)
+            if fault is None:
+                block.arrays[which] = rows
+                return True
+            free(rows)
+        if block.is_doubted:
+            raise ValueError(f"block {block.id}: {fault}")
+        return False
+
+    cdef object rows_fault(self, Block* block, int which, const uint32_t* rows, bint is_told):
+        """What is wrong with an array, which a summary has told or which comes from the block itself."""
+        cdef const char* fault = NULL
+        if which == SECTION_OFFSETS:
+            fault = offsets_fault(rows, block.count, block.size)
+        elif which == SECTION_SUBJECTS:
+            fault = numbers_fault(rows, block.count, self.tree.number_stop)
+        elif which == SECTION_SEQS:
+            fault = seqs_fault(rows, block.count, block.seq_base, block.last_seq)
+        elif is_told:                      # a damaged record has no size: from the block the sum may be another one
+            fault = sizes_fault(rows, block.count, block.bytes)
+        return None if fault == NULL else fault.decode("ascii")
+
+    cdef bint doubt(self, Block* block) except -1:
+        """A record is not where the summary says: have the block's arrays from the block itself from now on.
+
+        False where they come from there already: then it is the record that is damaged.
+        """
+        cdef int n
+        if not block.is_evictable or block.is_doubted:
+            return False
+        block.is_doubted = True
+        for n in range(4):
+            if block.arrays[n] != NULL:
+                self.resident -= <uint64_t>block.count * 4
+                free(block.arrays[n])
+                block.arrays[n] = NULL
+        return True
 
     cdef Py_ssize_t block_of(self, uint64_t seq) noexcept nogil:
         """Index of the block that would hold `seq`: the last whose first_seq is not above; -1 below all."""
@@ -675,6 +724,8 @@ cdef class Index:
                 continue
             if not is_all:
                 subjects = self.section(block, SECTION_SUBJECTS)
+                if not is_literal and matcher.words << 6 < self.tree.number_stop:
+                    matcher.fit(self)      # a block that is read itself may bring subjects that were not known
             while row < row_stop:
                 if is_literal:
                     while row < row_stop and subjects[row] != number:
@@ -725,6 +776,8 @@ cdef class Index:
             row_low = self.row_from(block, low)
             if not is_all and row >= row_low:
                 subjects = self.section(block, SECTION_SUBJECTS)
+                if not is_literal and matcher.words << 6 < self.tree.number_stop:
+                    matcher.fit(self)
             while row >= row_low:
                 if is_literal and subjects[row] != number:
                     row -= 1
@@ -799,6 +852,9 @@ cdef class Index:
                     found -= _dead_between(dead, row, row_stop)
                 continue
             subjects = self.section(block, SECTION_SUBJECTS)
+            if not is_literal and matcher.filled_stop < self.tree.number_stop:
+                matcher.refill(self)
+                wanted = matcher.wanted
             if is_literal:
                 while row < row_stop:
                     if subjects[row] == number and not (dead != NULL and (dead[row >> 6] >> (row & 63)) & 1):

@@ -49,7 +49,7 @@ cdef class Reader:
         cdef uint64_t seq, stop
         cdef Block* block
         cdef const uint8_t* found
-        cdef uint32_t row
+        cdef int64_t row
         self.core.check()
         self.matcher.fit(index)
         while True:
@@ -61,8 +61,13 @@ cdef class Reader:
                 return NULL
             self.next_seq = seq + 1
             block = index.blocks[index.block_of(seq)]
-            row = <uint32_t>index.row_of(block, seq)
-            found = self.fetch(block, row, record)
+            row = index.row_of(block, seq)
+            if row < 0:
+                continue                   # the checkpoint lies about where its blocks begin
+            found = self.fetch(block, <uint32_t>row, record)
+            if found == NULL and index.doubt(block):
+                self.next_seq = seq        # which messages there are is asked again, too
+                continue
             if found == NULL:
                 self.core.store.note_damage(block.id, index.section(block, SECTION_OFFSETS)[row], seq)
                 continue

@@ -318,7 +318,7 @@ def names_of(Index index, block_id):
     """A block's distinct subjects as its names section holds them, and the filter built of them."""
     cdef Block* block = _block(index, block_id)
     cdef uint32_t row, number, size = 0, distinct = 0, n
-    cdef uint32_t* counts = index.zeros()
+    cdef uint32_t* counts
     cdef uint32_t* subjects
     cdef uint32_t* order
     cdef const uint8_t* name
@@ -340,6 +340,7 @@ def names_of(Index index, block_id):
             at += 10 + short_size
         return packed, builder.finish()
     subjects = index.section(block, SECTION_SUBJECTS)
+    counts = index.zeros()                 # after it: a block that is read itself may bring new numbers
     order = <uint32_t*>malloc(<size_t>block.count * 4)
     if order == NULL:
         raise MemoryError
@@ -349,6 +350,8 @@ def names_of(Index index, block_id):
                 prefetch(&counts[subjects[row + 16]])
             number = subjects[row]
             if counts[number] == 0:
+                if index.tree.name(number, &size) == NULL:
+                    raise ValueError(f"block {block_id}: subject number {number} has no name")
                 order[distinct] = number
                 distinct += 1
             counts[number] += 1
@@ -377,26 +380,34 @@ def names_of(Index index, block_id):
 
 
 def rows_from_bytes(Index index, block_id, const unsigned char[::1] data not None, Py_ssize_t size, int which):
-    """One of a sealed block's arrays, worked out from its bytes. A damaged record's row gets the place of the next whole one."""
+    """One of a sealed block's arrays, worked out from its bytes. A damaged record's row gets the place of the next whole one.
+
+    ValueError where it cannot be said which records the rows are.
+    """
     from penstock.kernel.block_scan import scan_block
     cdef Block* block = _block(index, block_id)
-    cdef BlockScan scan = scan_block(data, RECORDS_START, min(size, data.shape[0]), base_seq=block.base.seq,
+    cdef Py_ssize_t stop = min(size, data.shape[0])
+    cdef BlockScan scan = scan_block(data, min(RECORDS_START, stop), stop, base_seq=block.base.seq,
                                      base_time=block.base.time, salt=block.base.salt, seq_min=block.first_seq)
     cdef Py_ssize_t n = 0
     cdef uint32_t row
+    cdef uint64_t seq
     cdef uint32_t* out
     cdef ScanRow* found
+    cdef bint is_whole = scan.count == block.count
     packed = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>block.count * 4)
     out = <uint32_t*>PyBytes_AS_STRING(packed)
-    if not block.is_dense and scan.count != block.count:
-        raise ValueError(f"block {block_id}: its summary is lost and {block.count - scan.count} of its records are damaged")
+    if scan.count == 0:
+        raise ValueError(f"block {block_id}: no record of it is whole")
+    if not is_whole and not block.is_dense and which == SECTION_SEQS:
+        raise ValueError(f"block {block_id}: it has {scan.count} whole records, not {block.count}, and it is not known which")
     for row in range(block.count):
-        while block.is_dense and n + 1 < scan.count and scan.rows[n].seq < block.seq_base + row:
-            n += 1
-        if not block.is_dense:
+        if is_whole:
             n = row
-        if scan.count == 0:
-            raise ValueError(f"block {block_id}: no record of it is whole")
+        else:
+            seq = index.seq_of(block, row)
+            while n + 1 < scan.count and scan.rows[n].seq < seq:
+                n += 1
         found = &scan.rows[n]
         if which == SECTION_OFFSETS:
             out[row] = found.offset
@@ -502,12 +513,15 @@ cdef Py_ssize_t _hint_subject(Index index, const unsigned char[::1] packed, Py_s
     return at + 30 + size
 
 
-def load_subjects(Index index, const unsigned char[::1] packed not None, count):
-    """The reverse of pack_subjects, into an empty index. ValueError when the bytes do not hold."""
+def load_subjects(Index index, const unsigned char[::1] packed not None, count, uint32_t number_stop=0x7FFFFFFF):
+    """The reverse of pack_subjects, into an empty index. ValueError when the bytes do not hold, or a number is not below
+    `number_stop`."""
     cdef Py_ssize_t at = 0, stop = packed.shape[0], ahead = 0
     cdef uint32_t number
     cdef uint16_t size
     cdef int n
+    if count > stop // 30:
+        raise ValueError(f"subjects: {count} do not fit into {stop} bytes")
     index.tree.reserve(count, stop)
     if count > index.number_capacity and count <= stop // 30:
         index.reserve_numbers(count)
@@ -519,8 +533,8 @@ def load_subjects(Index index, const unsigned char[::1] packed not None, count):
             raise ValueError(f"subjects: cut at byte {at}")
         memcpy(&number, &packed[at], 4)
         memcpy(&size, &packed[at + 4], 2)
-        if size == 0 or size > stop - at - 30 or number > 0x7FFFFFFE:
-            raise ValueError(f"subjects: a size lies at byte {at}")
+        if size == 0 or size > stop - at - 30 or number >= number_stop:
+            raise ValueError(f"subjects: a size or a number lies at byte {at}")
         if index.tree.put_at(number, &packed[at + 30], size) != 0:
             raise ValueError(f"subjects: number {number} stands twice")
         if index.tree.number_stop > index.number_capacity:

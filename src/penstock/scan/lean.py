@@ -29,6 +29,9 @@ ID, GENERATION, FIRST_SEQ, LAST_SEQ, SEQ_BASE, BASE_SEQ, SALT, SIZE = range(8)
 BASE_TIME, TIME_MIN, TIME_MAX, ROWS, LIVE = range(13, 18)
 
 
+BEGUN_MAX = 65536  # blocks that a writer begins between two checkpoints, at most
+
+
 @contextmanager
 def no_collection() -> Iterator[None]:
     """Very many small objects are made, none of them garbage: to look for it would take half the time."""
@@ -175,6 +178,7 @@ class LeanRecovery(Recovery):
     ) -> None:
         super().__init__(snapshot.disk, snapshot.paths, snapshot.stream_id, core, report, headers, None, head)
         self.checkpoint = snapshot.checkpoint
+        self.told_size = len(self.checkpoint.subjects)
 
     def read_checkpoint(self) -> Checkpoint | None:
         return self.checkpoint
@@ -194,6 +198,8 @@ class LeanRecovery(Recovery):
             )
             for row in listed
         ]
+        if self.head.block_id - last.block_id > BEGUN_MAX:
+            raise CheckpointUnfit("HEAD is far behind it")  # or it lies: who lists the folder sees
         for block_id in range(last.block_id, self.head.block_id + 1):
             path = paths.block(block_id, last.generation if block_id == last.block_id else 1)
             if block_id in (last.block_id, self.head.block_id) or os.path.exists(path):

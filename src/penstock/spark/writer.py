@@ -147,7 +147,7 @@ class _Writer:
     def _adopt(self, messages: Sequence[WriterCommitMessage | None], query: str = "", batch: int = 0) -> None:
         from penstock.db.adopt import adopt
         from penstock.kernel.disk import Disk
-        from penstock.store.adoption import jobs_being_adopted
+        from penstock.store.adopt_plan import jobs_being_adopted
         from penstock.store.layout import StreamPaths
 
         staged = [one for one in messages if isinstance(one, Staged)]
@@ -223,7 +223,7 @@ class PenstockStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def _is_adopted(self, query: str, batch: int) -> bool:
         from penstock.kernel.disk import Disk
-        from penstock.store.adoption import read_batches
+        from penstock.store.adopt_plan import read_batches
         from penstock.store.layout import StreamPaths
 
         known = read_batches(Disk(), StreamPaths(self.root)).get(query)

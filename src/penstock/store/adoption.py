@@ -15,16 +15,17 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import CorruptBlock, StoreError, WriteFailed
+from penstock.errors import CorruptBlock, NewerFormat, StoreError, WriteFailed
 from penstock.kernel import summary as kernel
 from penstock.kernel.batch import Batch
 from penstock.kernel.block_scan import BlockScan, scan_block
 from penstock.kernel.constants import RECORDS_START
 from penstock.kernel.disk import Disk
 from penstock.kernel.marks import Marks
+from penstock.store.adopt_plan import check_moves, jobs_of, read_batches, read_plan
 from penstock.store.base import Store
-from penstock.store.checked_file import read_checked, write_checked
-from penstock.store.layout import BlockHeader, StreamPaths, decode_front, parse_block_name
+from penstock.store.checked_file import write_checked
+from penstock.store.layout import BlockHeader, decode_front, parse_block_name
 from penstock.store.recovery import SKIP, BlockOnDisk, Recovery, apply_controls, decode_controls, read_marks
 from penstock.store.report import Report
 from penstock.store.summary import CONTROLS, NAMES, Summary, decode_summary
@@ -89,8 +90,8 @@ def scan_staged(disk: Disk, block: StagedBlock, header: BlockHeader | None = Non
     header = header or block.summary.header
     data = disk.read_file(block.path)[: block.size]
     scan = scan_block(
-        data, RECORDS_START, len(data), base_seq=header.base_seq, base_time=header.base_time, salt=header.salt,
-        seq_min=header.first_seq,
+        data, min(RECORDS_START, len(data)), len(data), base_seq=header.base_seq, base_time=header.base_time,
+        salt=header.salt, seq_min=header.first_seq,
     )  # fmt: skip
     if scan.damage_count or scan.torn or scan.count != block.summary.count:
         raise CorruptBlock(block.path, scan.stop, "a staged record does not hold; run the batch again")
@@ -113,43 +114,10 @@ def subject_counts(blocks: Sequence[StagedBlock]) -> dict[bytes, int]:
     return found
 
 
-# ADOPT and BATCHES: what is being adopted, and the last batch of each query.
-
-
-def read_batches(disk: Disk, paths: StreamPaths) -> dict[str, dict[str, int]]:
-    """The last batch of each query that was adopted: from the file, else from its copy."""
-    try:
-        found = read_checked(disk, paths.batches)
-    except CorruptBlock as damage:
-        found = read_checked(disk, paths.batches_copy)
-        if found is None:
-            raise CorruptBlock(
-                paths.batches,
-                0,
-                "the checksum differs, and there is no copy: which batches were written is not known. "
-                "Remove it to go on; the last batch of a query may then be written twice",
-            ) from damage
-    return found or {}
-
-
 def _without_old_jobs(known: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
     """A job that comes once is remembered until those who asked for it must have heard: for some jobs more."""
     jobs = sorted((query for query in known if query.startswith(JOB)), key=lambda query: known[query]["last_seq"])
     return {query: facts for query, facts in known.items() if query not in jobs[: 1 - JOBS_KEPT]}
-
-
-def jobs_being_adopted(disk: Disk, paths: StreamPaths) -> set[str]:
-    """The jobs whose staged files an adoption that is decided, but not done, still needs."""
-    try:
-        plan = read_checked(disk, paths.adopt)
-    except CorruptBlock:
-        return set()  # nobody will follow it: see `before_open`
-    return _jobs_of(plan) if plan else set()
-
-
-def _jobs_of(plan: dict[str, Any]) -> set[str]:
-    names = plan["blocks"] if plan["mode"] == "append" else [name for name, _, _ in plan["moves"]]
-    return {name.split(os.sep)[1] for name in names}  # staging/JOB/TASK/blocks/…
 
 
 class Adoption:
@@ -240,13 +208,12 @@ class Adoption:
 
     def move(self, plan: dict[str, Any]) -> None:
         """Put the files where the plan says. May be repeated."""
+        check_moves(self.disk, self.paths, self.store.stream_id, plan)
         folders = [self.paths.blocks]
         for name, block_id, _size in plan["moves"]:
             source, target = os.path.join(self.paths.root, name), self.paths.block(block_id)
             if os.path.exists(source):
                 self.disk.rename(source, target)
-            elif not os.path.exists(target):
-                raise CorruptBlock(target, 0, f"it was to be adopted from {source}, and both are gone")
             folders.append(os.path.dirname(source))
         for folder in dict.fromkeys(folders):  # both ends of a rename
             if os.path.isdir(folder):
@@ -296,6 +263,14 @@ class Adoption:
     def _append(self, plan: dict[str, Any]) -> list[Mark]:
         """Append what the plan lists, from where an attempt before us stopped."""
         store, marks = self.store, []
+        staged = [self._staged(os.path.join(self.paths.root, name)) for name in plan["blocks"]]
+        count = sum(block.summary.count for block in staged)
+        if count != plan["count"] or len(set(plan["blocks"])) < len(staged):
+            raise BadStage(f"{self.paths.adopt} speaks of {plan['count']} messages, and {count} are staged")
+        if plan["first_seq"] > store.index.last_seq + 1:
+            raise BadStage(
+                f"{self.paths.adopt} begins at {plan['first_seq']}, the stream ends at {store.index.last_seq}"
+            )
         # A power cut may have taken messages of which HEAD knew: their sequences are used up, but they are not there.
         done = sum(
             seq not in store.skips and seq not in store.lost
@@ -304,9 +279,7 @@ class Adoption:
         time = max(store.clock.wall_ns(), store.core.last_time)
         now = store.clock.now_ns()
         try:
-            for name in plan["blocks"]:
-                path = os.path.join(self.paths.root, name)
-                block = self._staged(path)
+            for block in staged:
                 header = block.summary.header if plan["has_times"] else replace(block.summary.header, base_time=time)
                 scan, data = scan_staged(self.disk, block, header)
                 without = range(min(done, scan.count))
@@ -314,7 +287,7 @@ class Adoption:
                 batch = Batch.of_scan(scan, data, without, plan["has_times"])
                 store.core.append(batch, 0, batch.count, now)
                 if batch.refused(0, batch.count):
-                    raise BadStage(f"{path}: the store refused a message that was staged for it")
+                    raise BadStage(f"{block.path}: the store refused a message that was staged for it")
                 seqs = dict(enumerate(batch.seqs(), len(without)))
                 rows = [row for row in kernel.marked_rows(scan, data) if row[0] in seqs]
                 for row, (_, stored, hashed, expiry) in zip(rows, read_marks(rows), strict=True):
@@ -375,16 +348,16 @@ class Adoption:
     def before_open(self) -> None:
         """The blocks of an adoption that was cut short go where they belong, before anybody looks at the files."""
         try:
-            plan = read_checked(self.disk, self.paths.adopt)
+            plan = read_plan(self.disk, self.paths)
             if plan is not None and plan["mode"] == "blocks":
                 self.move(plan)
-        except CorruptBlock as damage:
+        except (CorruptBlock, NewerFormat) as damage:
             self._give_up(damage)
 
     def after_open(self, is_moved: bool = True) -> None:
         """The rest of it: the messages that were to be appended, and its note. Blocks that could not be moved before
         are taken in now."""
-        plan = read_checked(self.disk, self.paths.adopt)
+        plan = read_plan(self.disk, self.paths)
         if plan is None:
             return
         try:
@@ -392,10 +365,15 @@ class Adoption:
                 self.store.recovered_marks.extend(self._append(plan))
             elif not is_moved:
                 self._take_in(plan)
-        except (BadStage, CorruptBlock) as damage:
+        except (BadStage, CorruptBlock, NewerFormat) as damage:
             self._give_up(damage)
             return
-        self._remember(plan)
+        try:
+            self._remember(plan)
+        except CorruptBlock as damage:
+            # Its messages are in. The plan stays: it may be followed again, and notes the batch once BATCHES is mended.
+            self.store.report.add("rebuilt", damage.path, f"{damage.reason}: the batch is in, and is not noted yet")
+            return
         self._clear(plan)
 
     def _give_up(self, damage: StoreError) -> None:
@@ -412,7 +390,7 @@ class Adoption:
             except OSError as error:
                 self._hold(error)
             self.store.has_void_plan = False
-        plan = read_checked(self.disk, self.paths.adopt)
+        plan = read_plan(self.disk, self.paths)
         if plan is None:
             return
         try:
@@ -429,7 +407,7 @@ class Adoption:
     def _clear(self, plan: dict[str, Any]) -> None:
         """Remove what is left in staging of a batch that was finished late: its job has given it up."""
         try:
-            for job in sorted(_jobs_of(plan)):
+            for job in sorted(jobs_of(plan)):
                 remove_tree(self.disk, os.path.join(self.paths.staging, job))
             if os.path.isdir(self.paths.staging) and not os.listdir(self.paths.staging):
                 self.disk.rmdir(self.paths.staging)
@@ -453,7 +431,9 @@ class Adoption:
 
 
 def remove_tree(disk: Disk, folder: str) -> None:
-    """Remove a folder of ours with all that is in it."""
+    """Remove a folder of ours with all that is in it; of a link only the link."""
+    if os.path.islink(folder):
+        disk.unlink(folder)
     if not os.path.isdir(folder):
         return
     for entry in sorted(os.listdir(folder)):

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.kernel.constants import CHECKPOINT_FIXED_SIZE, CHECKPOINT_MAGIC
+from penstock.kernel.table_check import blocks_fault, subjects_fault
 from penstock.kernel.xxh64 import xxh64_of
+from penstock.store.bounds import ID_MAX, SEQ_MAX, ranges_hold, read_spans
+from penstock.store.summary import NUMBER_STOP
 
 _FIXED = struct.Struct("<8s16sQQQQQqqQQQQ")
 _SPAN = struct.Struct("<QQ")
@@ -159,20 +162,50 @@ def open_checkpoint(data: bytes) -> tuple[Checkpoint, Iterator[RawRow]] | None:
     if xxh64_of(view[:-8]) != _COUNT.unpack_from(data, len(data) - 8)[0]:
         return None
     found = Checkpoint(*_FIXED.unpack_from(data)[1:])
-    sections = []
-    for offset, size in _SPAN.iter_unpack(data[_FIXED.size : CHECKPOINT_FIXED_SIZE]):
-        if offset + size > len(data) - 8:
-            return None
-        sections.append(view[offset : offset + size])
-    rows, dead, subjects, expiries, filters, skips = sections
+    spans = read_spans(view[_FIXED.size : CHECKPOINT_FIXED_SIZE], CHECKPOINT_FIXED_SIZE, len(data) - _COUNT.size, 0)
+    if spans is None:
+        return None
+    rows, dead, subjects, expiries, filters, skips = (view[offset : offset + size] for offset, size in spans)
+    if not _counters_hold(found) or len(expiries) % _EXPIRY.size or not _take_skips(found, skips):
+        return None
     found.subjects = subjects
     found.expiries = list(_EXPIRY.iter_unpack(expiries))
+    totals = found.messages, found.message_bytes
+    if (
+        blocks_fault(rows, dead, len(filters), found.floor, found.last_seq, *totals) is not None
+        or subjects_fault(subjects, found.num_subjects, NUMBER_STOP, found.last_seq, found.messages) is not None
+        or not all(0 < seq <= found.last_seq and expiry > 0 for seq, expiry in found.expiries)
+    ):
+        return None
+    return found, _rows(rows, dead, filters)
+
+
+def _counters_hold(found: Checkpoint) -> bool:
+    """Whether the counters can be those of a stream; whether they are, its tables tell."""
+    return (
+        max(found.epoch, found.block_id) <= ID_MAX
+        and found.last_seq <= SEQ_MAX
+        and 1 <= found.floor <= found.first_seq <= found.last_seq + 1
+        and found.messages <= found.last_seq + 1 - found.first_seq
+        and 0 <= found.num_subjects < NUMBER_STOP
+    )
+
+
+def _take_skips(found: Checkpoint, section: memoryview) -> bool:
+    """The ranges that were skipped, then those that were lost; False where they lie."""
     at = 0
     for ranges in (found.skips, found.lost):
-        (count,) = _COUNT.unpack_from(skips, at)
-        ranges.extend(_SPAN.iter_unpack(skips[at + 8 : at + 8 + 16 * count]))
-        at += 8 + 16 * count
-    return found, _rows(rows, dead, filters)
+        if len(section) - at < _COUNT.size:
+            return False
+        (count,) = _COUNT.unpack_from(section, at)
+        at += _COUNT.size
+        if count > (len(section) - at) // _SPAN.size:
+            return False
+        ranges.extend(_SPAN.iter_unpack(section[at : at + _SPAN.size * count]))
+        at += _SPAN.size * count
+        if not ranges_hold(ranges, found.last_seq):
+            return False
+    return at == len(section)
 
 
 def _rows(rows: memoryview, dead: memoryview, filters: memoryview) -> Iterator[RawRow]:

@@ -16,6 +16,7 @@ from penstock.kernel.constants import HEADER_SIZE, HEADER_STRIDE, RECORDS_START
 from penstock.kernel.disk import Disk
 from penstock.kernel.ledger_record import END, LOG_MAGIC, NOTE, PUT, VERSION, LedgerScan, scan_records, split_put
 from penstock.kernel.xxh64 import xxh64_of
+from penstock.store.bounds import ID_MAX
 from penstock.store.report import Report
 
 TRIES_MAX = 20  # a writer may begin a new file and remove the old one while we list them
@@ -51,6 +52,8 @@ def decode_header(data: bytes, path: str) -> LogHeader | None:
     _, version, _, _, stream_id, file_id, salt, _ = _HEADER.unpack_from(data)
     if version > VERSION:
         raise NewerFormat(path, version)
+    if not salt or not 0 < file_id <= ID_MAX:
+        return None
     return LogHeader(stream_id, file_id, salt)
 
 
@@ -65,7 +68,9 @@ def list_files(folder: str) -> list[tuple[int, str]]:
     except FileNotFoundError:
         return []
     found = [(int(match[1]), os.path.join(folder, name)) for name in names if (match := _NAME.fullmatch(name))]
-    return sorted(found)
+    return sorted(
+        (file_id, path) for file_id, path in found if 0 < file_id <= ID_MAX and path.endswith(log_name(file_id))
+    )
 
 
 @dataclass(slots=True)
@@ -139,10 +144,10 @@ class EntryReader:
         self.highest = 0
         self._missing: dict[int, str] = {}  # consumers of which there are notes alone, and where
         self._stale: dict[int, str] = {}
+        self._broken: set[str] = set()  # files in which something does not hold
         self.files = [read_log_file(disk, path, file_id, stream_id) for file_id, path in list_files(folder)]
         whole = [n for n, file in enumerate(self.files) if file.is_whole]
         self.start = whole[-1] if whole else 0
-        self.damaged: list[str] = []
         for n, file in enumerate(self.files):
             # A newer file beside one that is whole was not finished: the old one goes when the new one is synced. Nor
             # was the first of all, when it ends within its fold.
@@ -151,12 +156,14 @@ class EntryReader:
                 self._tell(file, is_unfinished)
                 self._take(file)
                 if not is_unfinished and (file.is_damaged or not file.is_whole) and file.size >= RECORDS_START:
-                    self.damaged.append(file.path)
+                    self._broken.add(file.path)
         for number, path in self._missing.items():
             self._damage(path, f"consumer number {number}: what it was is damaged, only changes of it are left")
         for number, path in self._stale.items():
             text = "a change of it is damaged: it goes on from the last good point and delivers again what came after"
             self._damage(path, f"consumer number {number}: {text}")
+        self._broken.update(self._missing.values(), self._stale.values())
+        self.damaged = [file.path for file in self.files if file.path in self._broken]
 
     def _damage(self, path: str, text: str, offset: int = 0, size: int = 0) -> None:
         self.report.add("damaged records", path, text, offset=offset, size=size)
@@ -185,17 +192,22 @@ class EntryReader:
         for _, kind, number, count, body in file.scan.records if file.scan is not None else ():
             self.highest = max(self.highest, number)
             if kind == PUT:
-                self._put(number, count, body)
+                self._put(file.path, number, count, body)
             elif kind == NOTE:
                 self._note(file.path, number, count, body)
             elif kind != END:
                 self.entries.pop(number, None)
                 self._forget(number)
 
-    def _put(self, number: int, count: int, body: bytes) -> None:
+    def _put(self, path: str, number: int, count: int, body: bytes) -> None:
         known = self.entries.get(number)
         if known is None or count > known.count:  # else it is the second copy
-            meta, state = split_put(body)
+            try:
+                meta, state = split_put(body)
+            except ValueError as error:
+                self._damage(path, f"consumer number {number}: {error}")
+                self._broken.add(path)
+                return
             self.entries[number] = Entry(meta, state, count=count)
             self._forget(number)
 

@@ -18,6 +18,7 @@ from penstock.kernel.constants import KINDS, REASONS, RECORDS_START
 from penstock.kernel.disk import Disk
 from penstock.kernel.record import decode
 from penstock.kernel.seq_set import SeqSet
+from penstock.kernel.table_check import controls_fault
 from penstock.store.head import Head, decode_head
 from penstock.store.kept_deletes import BY_USER, KeptDeletes, read_kept
 from penstock.store.layout import BlockHeader, StreamPaths, boot_id, decode_front, parse_block_name
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.store.view import StreamView
 
 DELETE, ERASE, FLOOR = (KINDS.index(kind) for kind in ("delete", "erase", "floor"))
+GAP_MAX = 1000  # missing blocks of one gap that are named
 RETOLD = ("compact", "skipped")  # they tell again what is known of blocks that are gone, and not why
 
 
@@ -119,7 +121,7 @@ def read_log(
     blocks = _list_blocks(paths, since.block_id if since else 1, head)
     last_id = max(blocks, default=since.block_id if since else 0)
     first_id = since.block_id if since else min(blocks, default=1)
-    for block_id in range(first_id, last_id + 1):
+    for block_id in _each(first_id, last_id, blocks):
         path = blocks.get(block_id)
         header = _read_header(disk, path, stream_id) if path else None
         if header is None or (since and block_id == since.block_id and header.salt != since.salt):
@@ -138,6 +140,15 @@ def read_log(
             found.reused_from = header.first_seq
     found.position = found.position or since
     return found
+
+
+def _each(first: int, last: int, blocks: dict[int, str]) -> Iterator[int]:
+    """The ids from first to last, but of a gap between blocks only the first few: a file may have any name."""
+    at = first
+    for block_id in sorted(one for one in blocks if first <= one <= last):
+        yield from range(at, min(block_id, at + GAP_MAX))
+        yield block_id
+        at = block_id + 1
 
 
 def read_block(
@@ -192,7 +203,7 @@ def _read_controls(
             section = read_section(disk, path.removesuffix(".blk") + ".sum", CONTROLS, header.salt)
         except FileNotFoundError:
             section = None
-        if section is not None:
+        if section is not None and controls_fault(section, header.base_seq, header.base_time, header.salt) is None:
             return [section]
     try:
         data = disk.read_file(path)

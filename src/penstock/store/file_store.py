@@ -6,17 +6,16 @@ All of it that does not touch files stands in base.py; how the files become an i
 from __future__ import annotations
 
 import errno
-import json
 import os
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from penstock.errors import CorruptBlock, DiskFull, ReadOnlyStore, StoreError, WriteFailed
 from penstock.kernel import summary as kernel
+from penstock.kernel.agreement import alive_in
 from penstock.kernel.batch import Batch
 from penstock.kernel.block_scan import scan_block
 from penstock.kernel.clock import SYSTEM, Clock
@@ -29,9 +28,9 @@ from penstock.kernel.log import Log
 from penstock.kernel.marks import Marks
 from penstock.kernel.seq_set import SeqSet
 from penstock.kernel.subject import Filters
-from penstock.kernel.xxh64 import xxh64_of
 from penstock.store.adoption import Adoption
-from penstock.store.base import COMPACT, LOST, NEVER, SKIPPED, USER, Store, forget_block_memory
+from penstock.store.base import COMPACT, EVERYTHING, LOST, NEVER, SKIPPED, USER, Store, forget_block_memory
+from penstock.store.bounds import LEAP_MAX
 from penstock.store.checkpoint import BlockRow, Checkpoint
 from penstock.store.deletes_keeper import DeletesKeeper
 from penstock.store.kept_deletes import BY_USER
@@ -39,34 +38,17 @@ from penstock.store.layout import BlockHeader, StreamPaths, boot_id
 from penstock.store.limits import DURABILITIES, Limits
 from penstock.store.loose_summaries import LooseSummaries
 from penstock.store.opening import Opening
-from penstock.store.recovery import Recovered, Recovery, marks_of, recover, subtract
+from penstock.store.recovery import BlockOnDisk, Recovered, Recovery, marks_of, recover, subtract
 from penstock.store.report import format_ranges
+from penstock.store.sections import load_section
 from penstock.store.small_file import set_aside, temporary_files
-from penstock.store.summary import CONTROLS, decode_summary, encode_summary, read_section
+from penstock.store.summary import CONTROLS, decode_summary, encode_summary
+from penstock.store.truncation import Cut, read_cut, write_cut
 
 SUBJECT_WEIGHT = 45  # bytes of a subject in a checkpoint, about
 CHECKPOINT_WEIGHTS = 4  # times its own size in summaries are written between two checkpoints
 CHECKPOINT_AFTER = 16 << 20  # bytes of summaries: a second of an open without one reads a gigabyte of them
 MAX_MSGS_PER_SUBJECT = REASONS.index("max_msgs_per_subject")
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """A truncation under way: what the records in the part that goes said of the part that stays."""
-
-    seq: int
-    floor: int
-    epoch: int
-    dead: SeqSet
-    skips: SeqSet
-
-    def explained(self) -> SeqSet:
-        """The sequences of which no record need be left."""
-        found = self.dead.copy()
-        found.update(self.skips)
-        if self.floor > 1:
-            found.add_range(1, self.floor - 1)
-        return found
 
 
 class FileStore(Store):
@@ -142,10 +124,9 @@ class FileStore(Store):
         self.opening.do(self._make_blocks_folder)
         self.keeper = DeletesKeeper(self)
         self.keeper.load()
+        self.pending_cut: Cut | None = None
         if os.path.exists(self.paths.truncate):
             self._cut_files()
-        else:
-            self.pending_cut: Cut | None = None
         adoption = Adoption(self)
         is_moved = self.opening.do(adoption.before_open)
         self._recover(limits)
@@ -223,6 +204,8 @@ class FileStore(Store):
             self._retire()
 
     def _open_head(self, found: Recovered) -> None:
+        if found.head is None and os.path.exists(self.paths.head):
+            self.disk.unlink(self.paths.head)  # a slot that lies would count for newer than ours
         self.core.log.open_head(
             self.paths.head, self.stream_id, self.boot_id, self.epoch, found.head.counter if found.head else 0
         )
@@ -412,33 +395,14 @@ class FileStore(Store):
         if os.path.exists(path):
             self._try(lambda: self.disk.unlink(path))  # an older one does not say what this one would have
 
-    def _load_section(self, block_id: int, which: int) -> bytes:
-        """An array of a sealed block: from its summary, else from the block itself."""
-        header = self.headers[block_id]
-        path = self.paths.summary(block_id, header.generation)
+    def _load_section(self, block_id: int, which: int, is_doubted: bool) -> bytes:
+        """An array of a sealed block: from its summary, else (or where it is doubted) from the block itself."""
+        path = self.paths.summary(block_id, self.headers[block_id].generation)
         self.summaries.wait(path)
         try:
-            data = read_section(self.disk, path, which, header.salt)
-        except FileNotFoundError:
-            data = None
+            return load_section(self, path, block_id, which, is_doubted)
         except OSError as error:
-            raise WriteFailed("read", path, error.errno or errno.EIO) from error
-        if data is not None and len(data) != self.query.block(block_id)["rows"] * 4:
-            data = None  # of before a roll back
-        if data is None:
-            self.report.add("rebuilt", path, "the summary does not hold: its rows were read from the block")
-            data = self._rows_from_block(block_id, which)
-        return data
-
-    def _rows_from_block(self, block_id: int, which: int) -> bytes:
-        """An array worked out from the block's records, in the numbers of this index."""
-        facts = self.query.block(block_id)
-        path = self.block_path(block_id)
-        try:
-            data = self.disk.read_file(path)
-        except OSError as error:
-            raise WriteFailed("read", path, error.errno or errno.EIO) from error
-        return kernel.rows_from_bytes(self.index, block_id, data, facts["size"], which)
+            raise WriteFailed("read", error.filename or path, error.errno or errno.EIO) from error
 
     # Commit and its failure.
 
@@ -904,19 +868,21 @@ class FileStore(Store):
         for first, last in self.query.deleted().ranges():
             if first <= seq:
                 dead.add_range(first, min(last, seq))
+        skips = SeqSet()
+        for first, last in self.skips.ranges():
+            if first <= seq:
+                skips.add_range(first, min(last, seq))
         floor = min(max(self.index.floor, self.index.first_seq), seq + 1)
-        skips = [(first, min(last, seq)) for first, last in self.skips.ranges() if first <= seq]
-        plan = {"seq": seq, "floor": floor, "epoch": self.epoch + 1, "dead": dead.encode().hex(), "skips": skips}
-        body = json.dumps(plan).encode()
+        keeps = self.index.messages - self.query.pending(EVERYTHING, seq + 1)
         try:
-            self.disk.write_file(self.paths.truncate, body + b"\n%016x\n" % xxh64_of(body))
+            write_cut(self.disk, self.paths, Cut(seq, floor, self.epoch + 1, dead, skips, keeps))
         except OSError as error:
             self._forget_cut(error)
         self.core.log.detach()
         self.summaries.finish()
         self.core.close_files()
         try:
-            self._cut_files()
+            self._cut_files(is_ours=True)
             self.wheel.clear()
             self.exempt.clear()
             self.opening = Opening(self, is_strict=True)
@@ -938,27 +904,30 @@ class FileStore(Store):
             self.abandon()
         raise failed from cause
 
-    def _cut_files(self) -> None:
+    def _cut_files(self, *, is_ours: bool = False) -> None:
         """Cut the files as TRUNCATE says. May be repeated: each step leaves a store that the next attempt can cut."""
-        body, checksum, _ = self.disk.read_file(self.paths.truncate).split(b"\n")
-        if b"%016x" % xxh64_of(body) != checksum:
-            raise CorruptBlock(self.paths.truncate, 0, "the checksum differs; a truncation was under way")
-        plan = json.loads(body)
-        seq = plan["seq"]
-        self.keeper.cut(seq)
+        try:
+            cut = read_cut(self.disk, self.paths)
+            blocks = self._blocks_below(cut) if cut is not None else []
+        except CorruptBlock as damage:
+            if is_ours:
+                raise
+            self._set_aside(self.paths.truncate)
+            text = f"{damage.reason}: a truncation was under way, and what it had not cut off yet stays"
+            self.report.add("set aside", self.paths.truncate, text)
+            return
+        assert cut is not None
+        self.keeper.cut(cut.seq)
         for path in (self.paths.checkpoint, self.paths.head):
             if os.path.exists(path):
                 self.disk.unlink(path)
-        scratch = Recovery(self.disk, self.paths, self.stream_id, self._new_core(), self.report)
-        blocks = scratch.list_blocks()
         for block in reversed(blocks):
             summary = block.path.removesuffix(".blk") + ".sum"
-            if block.header.first_seq > seq:
+            if block.header.first_seq > cut.seq:
                 self.disk.unlink(block.path)
+            elif os.path.getsize(block.path) == block.size:
+                continue
             else:
-                scratch.scan(block, seq + 1)
-                if block.size == block.scan.stop and os.path.getsize(block.path) == block.size:  # type: ignore[union-attr]
-                    continue
                 fd = self.disk.open(block.path, "w")
                 try:
                     self.disk.truncate(fd, block.size)
@@ -969,10 +938,30 @@ class FileStore(Store):
                 self.disk.unlink(summary)
         self.disk.sync_folder(self.paths.blocks)
         self.disk.sync_folder(self.paths.root)
-        skips = SeqSet()
-        for first, last in plan["skips"]:
-            skips.add_range(first, last)
-        self.pending_cut = Cut(seq, plan["floor"], plan["epoch"], SeqSet.decode(bytes.fromhex(plan["dead"])), skips)
+        self.pending_cut = cut
+
+    def _blocks_below(self, cut: Cut) -> list[BlockOnDisk]:
+        """All blocks, each as far as it stays. CorruptBlock where the plan does not fit them: nothing is touched
+        then."""
+        scratch = Recovery(self.disk, self.paths, self.stream_id, self._new_core(), self.report)
+        blocks = scratch.list_blocks()
+        kept, is_whole, last_seq = 0, True, 0
+        for block in blocks:
+            if block.header.first_seq > cut.seq:
+                continue
+            scratch.scan(block, cut.seq + 1)
+            assert block.scan is not None
+            alive, last = alive_in(block.scan, cut.dead, cut.floor)
+            kept, last_seq = kept + alive, max(last_seq, last)
+            is_whole = is_whole and not block.scan.damage_count and (not block.scan.torn or block.goes_on())
+            block.scan.drop_rows()
+            block.data = b""
+        if is_whole and cut.keeps not in (None, kept):
+            raise CorruptBlock(self.paths.truncate, 0, f"it keeps {cut.keeps} messages, and there are {kept}")
+        missing = subtract((last_seq + 1, cut.seq + 1), (cut.explained(),)) if last_seq < cut.seq else []
+        if sum(stop - start for start, stop in missing) > (0 if is_whole else LEAP_MAX):
+            raise CorruptBlock(self.paths.truncate, 0, f"it keeps messages up to {cut.seq}, and the last is {last_seq}")
+        return blocks
 
     def _finish_cut(self, cut: Cut, now: int) -> None:
         """Write again the control records that stood in the part that was cut off, then forget the plan."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from penstock.kernel.constants import HEAD_MAGIC, HEAD_SLOT_SIZE, HEAD_SLOT_STRIDE, HEAD_STOPPED
+from penstock.kernel.constants import HEAD_MAGIC, HEAD_OPEN, HEAD_SLOT_SIZE, HEAD_SLOT_STRIDE, HEAD_STOPPED
 from penstock.kernel.xxh64 import xxh64_of
+from penstock.store.bounds import ID_MAX, SEQ_MAX
 
 _SLOT = struct.Struct("<8sQ16s16sQQQQQQQ16sQ")
 
@@ -40,6 +41,17 @@ def decode_head(data: bytes, stream_id: bytes) -> Head | None:
         fields = _SLOT.unpack(slot)
         if xxh64_of(slot[:-8]) != fields[12] or fields[2] != stream_id:
             continue
-        if best is None or fields[1] > best.counter:
-            best = Head(fields[1], *fields[2:11])
+        head = Head(fields[1], *fields[2:11])
+        if _holds(head) and (best is None or head.counter > best.counter):
+            best = head
     return best
+
+
+def _holds(head: Head) -> bool:
+    """Whether a writer can have come so far."""
+    return (
+        max(head.counter, head.epoch, head.block_id) <= ID_MAX
+        and max(head.committed_seq, head.assigned_seq, head.synced_seq) <= SEQ_MAX
+        and head.offset < 2**32
+        and head.state in (HEAD_OPEN, HEAD_STOPPED)
+    )

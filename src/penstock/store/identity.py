@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
-from penstock.errors import CorruptBlock, NewerFormat
+import msgspec
+
+from penstock.errors import CorruptBlock, NewerFormat, PenstockError
 from penstock.kernel.disk import Disk
 from penstock.kernel.xxh64 import xxh64_of
+from penstock.store.bounds import ID_MAX, INT64_MAX, decode_json
 from penstock.store.layout import StreamPaths
 
 FORMAT = 1
@@ -39,26 +43,51 @@ def decode_identity(data: bytes, path: str) -> Identity | None:
     body, separator, trailer = data.rpartition(b"\nxxh64 ")
     if not separator or trailer != b"%016x\n" % xxh64_of(body):
         return None
-    found = json.loads(body)
-    if found["format"] > FORMAT:
-        raise NewerFormat(path, found["format"])
-    return Identity(bytes.fromhex(found["stream_id"]), found["created_ns"], found["config"], found["revision"])
+    try:
+        if decode_json(body, _Version).format > FORMAT:
+            raise NewerFormat(path, decode_json(body, _Version).format)
+        found = decode_json(body, _File)
+    except ValueError:
+        return None
+    return Identity(bytes.fromhex(found.stream_id), found.created_ns, found.config, found.revision)
 
 
-def read_identity(disk: Disk, paths: StreamPaths) -> Identity:
-    """The newer of the copies that hold. CorruptBlock when none does."""
-    copies = []
+class _Version(msgspec.Struct):
+    format: Annotated[int, msgspec.Meta(ge=1, le=INT64_MAX)]
+
+
+class _File(_Version):
+    """What stands in config.json."""
+
+    revision: Annotated[int, msgspec.Meta(ge=1, le=ID_MAX)]
+    stream_id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+    created_ns: Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
+    config: dict[str, Any]
+
+
+def read_identity(
+    disk: Disk, paths: StreamPaths, check: Callable[[Identity], object] = lambda identity: None
+) -> Identity:
+    """The newer of the copies that hold. CorruptBlock when none does.
+
+    `check` raises for a configuration that no stream has: such a copy does not hold, either.
+    """
+    held, why = [], "neither it nor its copy holds"
     for path in (paths.config, paths.config_copy):
         try:
-            copies.append(decode_identity(disk.read_file(path), path))
+            identity = decode_identity(disk.read_file(path), path)
+            if identity is not None:
+                check(identity)
+                held.append(identity)
         except FileNotFoundError:
-            copies.append(None)
-    best = max((copy for copy in copies if copy is not None), key=lambda copy: copy.revision, default=None)
-    if best is None:
-        raise CorruptBlock(
-            paths.config, 0, "neither it nor its copy holds; restore one of them, or import the stream's export anew"
-        )
-    return best
+            continue
+        except NewerFormat:
+            raise
+        except (PenstockError, ValueError) as error:
+            why = f"its configuration is none that a stream can have ({error})"
+    if not held:
+        raise CorruptBlock(paths.config, 0, f"{why}; restore it or its copy, or import the stream's export anew")
+    return max(held, key=lambda identity: identity.revision)
 
 
 def write_identity(disk: Disk, paths: StreamPaths, identity: Identity) -> None:
@@ -81,10 +110,17 @@ def mend_identity(disk: Disk, paths: StreamPaths, identity: Identity) -> None:
     data = identity.encode()
     for path in (paths.config, paths.config_copy):
         found = disk.read_file(path) if os.path.exists(path) else None
-        if found is not None and decode_identity(found, path) is None:
+        if found is not None and found != data and not _is_older(decode_identity(found, path), identity):
             disk.rename(path, f"{path}.damaged")
         if found != data:
             disk.write_file(path, data)
+
+
+def _is_older(copy: Identity | None, identity: Identity) -> bool:
+    """Whether a copy is as a crash between the two writes leaves it: what it says holds, and is not needed any more."""
+    if copy is None or copy.stream_id != identity.stream_id:
+        return False
+    return copy.revision < identity.revision or copy == identity
 
 
 def with_config(identity: Identity, config: dict[str, Any]) -> Identity:

@@ -9,14 +9,32 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Annotated
+
+import msgspec
 
 from penstock.errors import CorruptBlock
 from penstock.kernel.disk import Disk
 from penstock.kernel.seq_set import SeqSet
+from penstock.store.bounds import ID_MAX, SEQ_MAX
 from penstock.store.checked_file import read_checked, write_checked
 from penstock.store.layout import StreamPaths
 
 BY_USER = ("user", "purge", "rollup", "erase")
+_Seq = Annotated[int, msgspec.Meta(ge=1, le=SEQ_MAX)]
+
+
+class _File(msgspec.Struct):
+    """What stands in DELETES."""
+
+    format: int
+    stream_id: str
+    since: Annotated[int, msgspec.Meta(ge=0, le=ID_MAX)]
+    low: _Seq
+    floor: _Seq
+    sets: dict[str, str]
+
+
 RANGES_MAX = 65536  # half a megabyte, about; the lower half is forgotten beyond that
 FORMAT = 1
 
@@ -87,18 +105,20 @@ def write_kept(disk: Disk, paths: StreamPaths, stream_id: bytes, kept: KeptDelet
 
 def read_kept(disk: Disk, paths: StreamPaths, stream_id: bytes) -> KeptDeletes | None:
     """What DELETES says; None when there is no such file. CorruptBlock: it does not hold."""
-    found = read_checked(disk, paths.deletes)
+    found = read_checked(disk, paths.deletes, _File)
     if found is None:
         return None
+    if found.format != FORMAT:
+        raise CorruptBlock(paths.deletes, 0, f"format {found.format} is not known here")
+    if found.stream_id != stream_id.hex():
+        raise CorruptBlock(paths.deletes, 0, "it belongs to another stream")
+    kept = KeptDeletes(found.since, found.low, found.floor)
     try:
-        if found["format"] != FORMAT:
-            raise CorruptBlock(paths.deletes, 0, f"format {found['format']} is not known here")
-        if found["stream_id"] != stream_id.hex():
-            raise CorruptBlock(paths.deletes, 0, "it belongs to another stream")
-        kept = KeptDeletes(found["since"], found["low"], found["floor"])
         for reason in BY_USER:
-            if reason in found["sets"]:
-                kept.sets[reason] = SeqSet.decode(base64.b64decode(found["sets"][reason]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptBlock(paths.deletes, 0, f"it is not what it should be: {error!r}") from error
+            if reason in found.sets:
+                kept.sets[reason] = SeqSet.decode(base64.b64decode(found.sets[reason]))
+    except ValueError as error:
+        raise CorruptBlock(paths.deletes, 0, f"it is not what it should be: {error}") from error
+    if any((seqs.last or 0) >= SEQ_MAX or seqs.first == 0 for seqs in kept.sets.values()):
+        raise CorruptBlock(paths.deletes, 0, "it is not what it should be: no stream has such sequences")
     return kept

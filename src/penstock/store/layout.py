@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from penstock.errors import NewerFormat
 from penstock.kernel.constants import BLOCK_MAGIC, FORMAT_VERSION, HEADER_SIZE, HEADER_STRIDE, RECORDS_START
 from penstock.kernel.xxh64 import xxh64_of
+from penstock.store.bounds import ID_MAX, SEQ_MAX
 
+STAGE_NAME = re.compile(r"(?!.*\.\.)[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")  # of a job and of a task
 _HEADER = struct.Struct("<8sHBBI16sQQQQqQ80s88s")
 _BLOCK_NAME = re.compile(r"(\d{6,})(?:\.(\d+))?\.blk")
 
@@ -66,6 +68,9 @@ def decode_header(data: bytes, path: str) -> BlockHeader | None:
     fields = _HEADER.unpack_from(data)
     if fields[1] > FORMAT_VERSION or fields[2] or fields[3]:
         raise NewerFormat(path, fields[1])
+    generation, block_id, epoch, base_seq, first_seq, salt = (fields[n] for n in (4, 6, 7, 8, 9, 11))
+    if not (generation and 0 < block_id <= ID_MAX and epoch <= ID_MAX and salt and base_seq <= first_seq <= SEQ_MAX):
+        return None
     return BlockHeader(
         stream_id=fields[5],
         block_id=fields[6],
@@ -144,19 +149,26 @@ class StreamPaths:
         return os.path.join(self.root, "messages.jsonl")
 
     def block(self, block_id: int, generation: int = 1) -> str:
-        suffix = "" if generation == 1 else f".{generation}"
-        return os.path.join(self.blocks, f"{block_id:06d}{suffix}.blk")
+        return os.path.join(self.blocks, block_name(block_id, generation))
 
     def summary(self, block_id: int, generation: int = 1) -> str:
         return self.block(block_id, generation).removesuffix(".blk") + ".sum"
 
 
 def parse_block_name(name: str) -> tuple[int, int] | None:
-    """(block id, generation) of a block file's name, or None."""
+    """(block id, generation) of a block file's name, or None: also for one that no writer gives a block."""
     found = _BLOCK_NAME.fullmatch(name)
-    if found is None or int(found[1]) == 0:
+    if found is None:
         return None
-    return int(found[1]), int(found[2] or 1)
+    block_id, generation = int(found[1]), int(found[2] or 1)
+    if not 0 < block_id <= ID_MAX or not 0 < generation < 2**32 or block_name(block_id, generation) != name:
+        return None
+    return block_id, generation
+
+
+def block_name(block_id: int, generation: int) -> str:
+    """What a block's file is called."""
+    return f"{block_id:06d}.blk" if generation == 1 else f"{block_id:06d}.{generation}.blk"
 
 
 def boot_id() -> bytes:

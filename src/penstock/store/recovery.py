@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.errors import NewerFormat
@@ -26,11 +26,12 @@ from penstock.kernel.marks import Marks
 from penstock.kernel.record import decode
 from penstock.kernel.seq_set import SeqSet
 from penstock.kernel.xxh64 import hash_id
-from penstock.store.checkpoint import Checkpoint, decode_checkpoint
+from penstock.store.bounds import LEAP_MAX, SEQ_MAX
+from penstock.store.checkpoint import BlockRow, Checkpoint, decode_checkpoint
 from penstock.store.head import Head, decode_head
 from penstock.store.layout import BlockHeader, StreamPaths, boot_id, decode_front, parse_block_name
 from penstock.store.report import Report, format_ranges
-from penstock.store.summary import CONTROLS, EXPIRIES, FILTER, IDS, NAMES, Summary, decode_summary
+from penstock.store.summary import CONTROLS, EXPIRIES, FILTER, IDS, NAMES, NUMBER_STOP, Summary, decode_summary
 from penstock.ttl import TTL_NEVER, parse_ttl
 
 SKIP, DELETE, ERASE, FLOOR = (KINDS.index(kind) for kind in ("skip", "delete", "erase", "floor"))
@@ -44,6 +45,7 @@ FOR_ANOTHER = frozenset(
 )
 NEVER = 2**63 - 1
 SEQ_STOP = 2**63 - 1
+NUMBERS_MIN, NUMBER_WEIGHT = 65536, 3  # so many subject numbers, and one per so many bytes of what tells them
 
 
 @dataclass(slots=True)
@@ -63,6 +65,26 @@ class BlockOnDisk:
     is_suspect: bool = False  # both headers are gone: nothing is believed of it that was not read
     is_synced: bool = False  # for certain: all of it was on disk when its writer went on
     marks: Marks = field(default_factory=Marks)
+
+    def goes_on(self) -> bool:
+        """Whether a whole record stands where the scan ended: one above what was asked for, no torn tail."""
+        assert self.scan is not None
+        h = self.header
+        try:
+            decode(self.data, self.scan.stop, base_seq=h.base_seq, base_time=h.base_time, salt=h.salt)
+        except ValueError:
+            return False
+        return True
+
+    def is_as_listed(self, row: BlockRow) -> bool:
+        """Whether a checkpoint lists it as it is; it may have grown since."""
+        h = self.header
+        return (
+            (h.salt, h.generation, h.first_seq, h.base_seq, h.base_time)
+            == (row.salt, row.generation, row.first_seq, row.base_seq, row.base_time)
+            and self.size >= row.size
+            and not self.is_suspect
+        )
 
     def controls_from(self, offset: int) -> bytes:
         """The control records at or after an offset, of a block that was scanned."""
@@ -136,6 +158,13 @@ def recover(
 Facts = tuple[Checkpoint | None, Checkpoint | None, Head | None]  # the checkpoint, one that is only evidence, HEAD
 
 
+def _size_of(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0  # its writer removed it since
+
+
 class CheckpointUnfit(ValueError):
     """The checkpoint counts rows that the blocks do not have."""
 
@@ -163,6 +192,7 @@ class Recovery:
         self.empty: list[str] = []
         self.leftovers: list[str] = []
         self.highest_id = 0
+        self.told_size = 0  # bytes of the summaries and the checkpoint: subject numbers are in proportion to it
         self.is_stopped = False
         self.trusted_seq = self.synced_seq = 0
 
@@ -176,6 +206,8 @@ class Recovery:
             path = os.path.join(self.paths.blocks, name)
             parsed = parse_block_name(name)
             if parsed is None:
+                if name.endswith(".sum"):
+                    self.told_size += _size_of(path)
                 if name.endswith(".tmp"):
                     self.leftovers.append(path)
                 elif not name.endswith((".sum", ".damaged")) or not os.path.isfile(path):
@@ -212,7 +244,9 @@ class Recovery:
                 self.report.add("rebuilt", path, "both headers are damaged: taken from the summary", size=RECORDS_START)
                 header = summary.header
                 is_suspect = True
-        if header is None or header.stream_id != self.stream_id or header.block_id != block_id:
+        if header is not None and (header.block_id, header.generation) != parse_block_name(os.path.basename(path)):
+            header = replace(header, stream_id=b"")  # of another block: its file was renamed, or it lies
+        if header is None or header.stream_id != self.stream_id:
             why = "no header of it holds" if header is None else "it belongs to another stream or block"
             if header is None and size <= RECORDS_START and not front.strip(b"\0"):
                 why = "it holds only zeros"
@@ -241,13 +275,19 @@ class Recovery:
         except FileNotFoundError:
             return None
         try:
-            summary = decode_summary(data, name)
+            summary = decode_summary(data, name, self.number_stop)
         except NewerFormat:
             return None
         if summary is None or summary.header.stream_id != self.stream_id or summary.header.block_id != block_id:
             self.report.add("rebuilt", name, "the summary does not hold: rebuilt from the block")
             return None
         return summary
+
+    @property
+    def number_stop(self) -> int:
+        """Subject numbers are below it. One that is out of proportion costs memory: then the block itself is read,
+        and gives its subjects new ones."""
+        return min(NUMBERS_MIN + self.told_size // NUMBER_WEIGHT, NUMBER_STOP)
 
     def read_head(self) -> Head | None:
         try:
@@ -269,13 +309,23 @@ class Recovery:
         is_same_boot = head.boot_id == boot_id() != bytes(16)
         self.trusted_seq = SEQ_STOP if is_same_boot else self.synced_seq
 
+    def is_possible(self, head: Head, blocks: list[BlockOnDisk]) -> bool:
+        """Whether the blocks can be those of a writer who came so far: one of them ends where the next begins."""
+        for at, block in enumerate(blocks):
+            if block.header.block_id == head.block_id:
+                after = blocks[at + 1].header.first_seq if at + 1 < len(blocks) else SEQ_MAX
+                return head.offset >= RECORDS_START and block.header.first_seq - 1 <= head.committed_seq < after
+        return True  # its block is gone: recovery tells what that costs
+
     def read_checkpoint(self) -> Checkpoint | None:
         """The checkpoint, when it holds; whether it fits the blocks is another question: what it knew is evidence
         anyway."""
         try:
-            found = decode_checkpoint(self.disk.read_file(self.paths.checkpoint))
+            data = self.disk.read_file(self.paths.checkpoint)
         except FileNotFoundError:
             return None
+        self.told_size += len(data)
+        found = decode_checkpoint(data)
         if found is None or found.stream_id != self.stream_id:
             self.report.add("rebuilt", self.paths.checkpoint, "the checkpoint does not hold: rebuilt from the blocks")
             return None
@@ -284,14 +334,12 @@ class Recovery:
     def fits(self, checkpoint: Checkpoint, blocks: list[BlockOnDisk]) -> bool:
         there = {block.header.block_id: block for block in blocks}
         listed = {row.block_id for row in checkpoint.blocks}
-        return all(
-            row.block_id in there
-            and there[row.block_id].header.salt == row.salt
-            and there[row.block_id].size >= row.size
-            and not there[row.block_id].is_suspect
-            for row in checkpoint.blocks
-        ) and all(
-            block_id in listed or block.header.first_seq > checkpoint.last_seq for block_id, block in there.items()
+        return (
+            all(row.block_id in there and there[row.block_id].is_as_listed(row) for row in checkpoint.blocks)
+            and all(
+                block_id in listed or block.header.first_seq > checkpoint.last_seq for block_id, block in there.items()
+            )
+            and checkpoint.last_seq <= max((row.last_seq for row in checkpoint.blocks), default=0) + LEAP_MAX
         )
 
     # Filling the index.
@@ -361,9 +409,12 @@ class Recovery:
         """
         index = self.core.index
         blocks = self.list_blocks()
+        head = self.read_head() if self.head is None else self.head
+        if head is not None and not self.is_possible(head, blocks):
+            self.report.add("rebuilt", self.paths.head, "HEAD does not fit the blocks: it is worked out from them")
+            head = limit = None
         if limit is not None:
             blocks = [block for block in blocks if block.header.block_id <= limit[0]]
-        head = self.read_head() if self.head is None else self.head
         self.judge_head(head, blocks)
         evidence = self.read_checkpoint()
         checkpoint = evidence if evidence is not None and not is_doubted and self.fits(evidence, blocks) else None
@@ -373,7 +424,7 @@ class Recovery:
         numbering = checkpoint.numbering if checkpoint else 0
         if checkpoint is not None:
             try:
-                kernel.load_subjects(index, checkpoint.subjects, checkpoint.num_subjects)
+                kernel.load_subjects(index, checkpoint.subjects, checkpoint.num_subjects, self.number_stop)
             except ValueError as error:
                 raise CheckpointUnfit(str(error)) from error
             kernel.set_bytes(index, checkpoint.message_bytes)
@@ -453,7 +504,7 @@ class Recovery:
         summary = None if block.is_suspect else self.read_summary(block.header.block_id, block.path)
         if summary is None:
             return None
-        if summary.header.salt != block.header.salt or summary.data_size > block.size:
+        if summary.header != block.header or summary.data_size > block.size:
             self.report.add("rebuilt", block.path, "the summary is stale: rebuilt from the block")
             return None
         block.is_synced = summary.last_seq < self.synced_seq
@@ -497,6 +548,12 @@ class Recovery:
             skips.add_range(start, stop - 1)
         for start, stop in checkpoint.lost if checkpoint else ():
             lost.add_range(start, stop - 1)
+        held = max([last_seq, *(block_last for _, _, block_last in kernel.block_ends(index))])
+        if evidence is not None and evidence.last_seq > held + LEAP_MAX:
+            evidence = None
+        if head is not None and max(head.committed_seq, head.assigned_seq) > held + LEAP_MAX:
+            self.report.add("rebuilt", self.paths.head, "HEAD is far beyond the blocks: it is worked out from them")
+            head = None
         facts = checkpoint, evidence, head
         doubted = Doubted(self.first_gap(blocks, floor, skips, lost, facts))
         floor, gone, erased = apply_controls(blocks, skips, lost, index, floor, doubted)

@@ -27,7 +27,7 @@ from penstock.store.layout import BlockHeader, StreamPaths, boot_id
 from penstock.store.limits import Limits
 from penstock.store.recovery import BlockOnDisk, Recovered, apply_controls, recover
 from penstock.store.report import Report
-from penstock.store.summary import read_section
+from penstock.store.sections import load_section
 
 DURABLE_OS = 1
 TRIES_MAX = 20  # a writer may remove or roll blocks while we list them
@@ -57,6 +57,7 @@ class Snapshot(Store):
         self.stream_id = stream_id
         self.disk = disk or Disk()
         self.head: Head | None = None
+        self.seen: Head | None = None  # as it was read, also where it is not believed
         self.reloads = 0
         name = name or os.path.basename(self.paths.root)
         super().__init__(name, clock or SYSTEM, self._new_core(), limits or Limits())
@@ -101,7 +102,8 @@ class Snapshot(Store):
             if now is None or head is None or now.counter == head.counter:
                 break  # HEAD's block is gone for good; recovery has told what that costs
             # The writer went on and removed HEAD's own block: what we have is older than what is left.
-        self.report, self.head = report, head
+        self.report, self.head, self.seen = report, found.head, head
+        head = found.head  # None also where it does not fit the blocks
         core = self.core
         self.filters = {block.header.block_id: block.subject_filter for block in found.blocks if block.subject_filter}
         self.skips, self.lost = found.skips, found.lost
@@ -129,7 +131,7 @@ class Snapshot(Store):
     def refresh(self) -> bool:
         """Go on to what is committed now; True when there is anything new."""
         head = self.read_head()
-        if head is None or head == self.head:  # not by its counter alone: a truncation begins that anew
+        if head is None or head == self.seen:  # not by its counter alone: a truncation begins that anew
             return False
         old = self.head
         if old is not None and old.block_id == head.block_id and old.epoch == head.epoch and old.offset <= head.offset:
@@ -150,7 +152,8 @@ class Snapshot(Store):
         path = self.block_path(head.block_id)
         fd = self.disk.open(path)
         try:
-            data = self.disk.read(fd, head.offset - old.offset, old.offset)
+            stop = max(min(head.offset, self.disk.size(fd)), old.offset)
+            data = self.disk.read(fd, stop - old.offset, old.offset)
         finally:
             self.disk.close(fd)
         scan = scan_block(
@@ -177,7 +180,7 @@ class Snapshot(Store):
         kernel.set_ends(index, max(floor, 1), last_seq)
         kernel.forget_changes(index)
         self.core.log.start_at(last_seq)
-        self.head = head
+        self.head = self.seen = head
 
     def read(
         self, filters: Sequence[str] = EVERYTHING, start_seq: int = 1, stop_seq: int = 2**63 - 1
@@ -196,20 +199,11 @@ class Snapshot(Store):
     def damaged_record(self, block_id: int, offset: int, seq: int) -> None:
         raise CorruptBlock(self.block_path(block_id), offset, f"message {seq}: the checksum differs")
 
-    def _load_section(self, reload: int, block_id: int, which: int) -> bytes:
+    def _load_section(self, reload: int, block_id: int, which: int, is_doubted: bool) -> bytes:
         if reload != self.reloads:
             raise StaleCore(f"{self.paths.root} was read anew")
-        header = self.headers[block_id]
-        try:
-            data = read_section(self.disk, self.paths.summary(block_id, header.generation), which, header.salt)
-        except FileNotFoundError:
-            data = None
-        if data is None:
-            facts = self.query.block(block_id)
-            data = kernel.rows_from_bytes(
-                self.index, block_id, self.disk.read_file(self.block_path(block_id)), facts["size"], which
-            )
-        return data
+        path = self.paths.summary(block_id, self.headers[block_id].generation)
+        return load_section(self, path, block_id, which, is_doubted)
 
     def block_path(self, block_id: int) -> str:
         header = self.headers.get(block_id)

@@ -7,12 +7,21 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.kernel.constants import HEADER_SIZE, SUMMARY_FIXED_SIZE, SUMMARY_MAGIC, SUMMARY_SECTIONS
+from penstock.kernel.constants import (
+    HEADER_SIZE,
+    RECORDS_START,
+    SUMMARY_FIXED_SIZE,
+    SUMMARY_MAGIC,
+    SUMMARY_SECTIONS,
+)
 from penstock.kernel.disk import Disk
+from penstock.kernel.table_check import controls_fault, marks_fault, names_fault
 from penstock.kernel.xxh64 import xxh64_of
+from penstock.store.bounds import MESSAGE_SIZE_MIN, SEQ_MAX, read_spans
 from penstock.store.layout import BlockHeader, decode_header
 
 OFFSETS, SIZES, SUBJECTS, SEQS, NAMES, CONTROLS, IDS, EXPIRIES, DAMAGE, FILTER = range(10)
+NUMBER_STOP = 2**31 - 1  # subject numbers are below it
 _FIXED = struct.Struct("<8s256sQQQqqIIQQQQ8s")
 _ID = struct.Struct("<Iq16s")
 _EXPIRY = struct.Struct("<Iq")
@@ -114,8 +123,11 @@ def encode_summary(
     return out
 
 
-def decode_summary(data: bytes, path: str) -> Summary | None:
-    """The summary in `data`; None when it does not hold."""
+def decode_summary(data: bytes, path: str, number_stop: int = NUMBER_STOP) -> Summary | None:
+    """The summary in `data`; None when it does not hold: also when its subjects have numbers from `number_stop` on.
+
+    All but the four arrays is checked here, once; an array is when the index loads it (kernel/index.pyx, `rows_fault`).
+    """
     if len(data) < SUMMARY_FIXED_SIZE + 8 or data[:8] != SUMMARY_MAGIC:
         return None
     fields = _FIXED.unpack_from(data)
@@ -125,27 +137,53 @@ def decode_summary(data: bytes, path: str) -> Summary | None:
         or xxh64_of(memoryview(data)[:-8], header.salt) != struct.unpack_from("<Q", data, len(data) - 8)[0]
     ):
         return None
-    spans = tuple(_RANGE.iter_unpack(data[_FIXED.size : _FIXED.size + 16 * SUMMARY_SECTIONS]))
-    if any(offset + size > len(data) - 16 for offset, size in spans):
+    table = data[_FIXED.size : _FIXED.size + 16 * SUMMARY_SECTIONS]
+    spans = read_spans(table, SUMMARY_FIXED_SIZE, len(data) - _CHECKSUM.size, _CHECKSUM.size)
+    if spans is None:
         return None
-    count = fields[7]
-    if any(spans[n][1] != count * 4 for n in (OFFSETS, SIZES, SUBJECTS)) or spans[SEQS][1] not in (0, count * 4):
-        return None
-    return Summary(
+    found = Summary(
         header=header,
         data_size=fields[2],
         first_seq=fields[3],
         last_seq=fields[4],
         time_min=fields[5],
         time_max=fields[6],
-        count=count,
+        count=fields[7],
         is_dense=bool(fields[8] & 1),
         seq_base=fields[9],
         numbering=fields[10],
         message_bytes=fields[11],
         last_checksum=fields[12],
-        spans=spans,
+        spans=tuple(spans),
         data=memoryview(data),
+    )
+    return found if _fault(found, number_stop) is None else None
+
+
+def _fault(summary: Summary, number_stop: int) -> str | None:
+    """What a summary says that no block can hold."""
+    header, count, size = summary.header, summary.count, summary.data_size
+    if not RECORDS_START <= size < 2**32 or count > (size - RECORDS_START) // MESSAGE_SIZE_MIN:
+        return "the size of its block lies"
+    sizes = [span[1] for span in summary.spans]
+    if any(sizes[n] != count * 4 for n in (OFFSETS, SIZES, SUBJECTS)) or sizes[SEQS] != (
+        0 if summary.is_dense else count * 4
+    ):
+        return "its arrays are not as long as it says"
+    if not header.first_seq - 1 <= summary.last_seq <= SEQ_MAX:
+        return "its last sequence lies"
+    if count and not (
+        header.first_seq <= summary.seq_base <= summary.last_seq
+        and summary.time_min <= summary.time_max
+        and (not summary.is_dense or count - 1 <= summary.last_seq - summary.seq_base)
+    ):
+        return "its sequences or its times lie"
+    if sizes[DAMAGE] % _RANGE.size or any(max(span) >= 2**32 for span in summary.damage):
+        return "its damaged ranges lie"
+    return (
+        names_fault(summary.section(NAMES), count, number_stop)
+        or marks_fault(summary.section(IDS), summary.section(EXPIRIES), count)
+        or controls_fault(summary.section(CONTROLS), header.base_seq, header.base_time, header.salt)
     )
 
 
@@ -157,13 +195,8 @@ def read_section(disk: Disk, path: str, which: int, salt: int) -> bytes | None:
         if len(table) < 16 * SUMMARY_SECTIONS:
             return None
         # Sections follow one another: a flipped bit in the table must not lead to another one, whole in itself.
-        spans, stop = list(_RANGE.iter_unpack(table)), SUMMARY_FIXED_SIZE
-        for offset, size in spans:
-            if offset != stop:
-                return None
-            stop = offset + size + 8
-            stop += -stop % 8
-        if stop + 8 != disk.size(fd):
+        spans = read_spans(table, SUMMARY_FIXED_SIZE, disk.size(fd) - _CHECKSUM.size, _CHECKSUM.size)
+        if spans is None:
             return None
         offset, size = spans[which]
         data = disk.read(fd, size + 8, offset)

@@ -84,6 +84,9 @@ def multiply_blocks(root: str | os.PathLike[str], count: int, *, files: bool = F
     checkpoint.block_id, checkpoint.offset, checkpoint.last_seq = count + 1, size, (count + 1) * ROWS
     checkpoint.first_seq = checkpoint.floor = 1
     checkpoint.messages += count * ROWS
+    packed = bytearray(checkpoint.subjects)  # the first subject has them all: the totals add up
+    struct.pack_into("<Q", packed, 6, struct.unpack_from("<Q", packed, 6)[0] + count * ROWS)
+    checkpoint.subjects = bytes(packed)
     checkpoint.message_bytes += count * BLOCK_SIZE // 2
     Path(paths.checkpoint).write_bytes(checkpoint.encode())
 

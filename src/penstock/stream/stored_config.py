@@ -1,0 +1,30 @@
+"""The configuration of a stream as its config.json has it: read again, and held against what a stream can have."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from penstock.errors import FeatureMissing
+from penstock.store.bounds import SEQ_MAX
+from penstock.store.limits import DURABILITIES
+from penstock.stream.config import DURABILITY, StreamConfig, validate
+from penstock.stream.config_json import decode_config
+
+
+def stored_config(config: dict[str, Any], name: str) -> StreamConfig:
+    """What was stored for the stream in the folder `name`; ValueError or an ApiError says why it cannot be."""
+    found = decode_config(json.dumps(config).encode())
+    if found.name != name:
+        raise ValueError(f"it is of stream {found.name[:80]!r}")
+    if found.storage != "file":
+        raise ValueError(f"a stream in {found.storage} has no files")
+    if found.first_seq > SEQ_MAX:
+        raise ValueError(f"first_seq {found.first_seq} is above {SEQ_MAX}")
+    if found.metadata.get(DURABILITY, "disk") not in DURABILITIES:
+        raise ValueError(f"durability {found.metadata[DURABILITY][:80]!r} is none of {', '.join(DURABILITIES)}")
+    try:
+        validate(found)
+    except FeatureMissing:
+        return found  # a version that took it has made the stream: what it holds is not withheld
+    return found
