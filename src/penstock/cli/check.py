@@ -14,16 +14,26 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from penstock.cli.agreement import checkpoint_differs, last_given, listing_differs, summary_differs
 from penstock.cli.evidence import read_evidence
+from penstock.consumer.consumer import decode_meta, table_of
 from penstock.db.lock import holder_of
-from penstock.errors import CorruptBlock, NewerFormat, NotAStore
+from penstock.errors import CorruptBlock, NewerFormat, NotAStore, PenstockError
 from penstock.kernel.block_scan import BlockScan, scan_block
-from penstock.kernel.constants import HEAD_SLOT_SIZE, HEAD_SLOT_STRIDE, HEADER_SIZE, HEADER_STRIDE, KINDS, RECORDS_START
+from penstock.kernel.constants import (
+    HEAD_SIZE,
+    HEAD_SLOT_SIZE,
+    HEAD_SLOT_STRIDE,
+    HEADER_SIZE,
+    HEADER_STRIDE,
+    KINDS,
+    RECORDS_START,
+)
 from penstock.kernel.disk import Disk
 from penstock.kernel.seq_set import SeqSet
-from penstock.store.checked_file import read_checked
-from penstock.store.checkpoint import decode_checkpoint
-from penstock.store.consumer_entries import read_entries
+from penstock.store.adopt_plan import check_moves, read_notes, read_plan
+from penstock.store.checkpoint import Checkpoint, decode_checkpoint
+from penstock.store.consumer_entries import Entry, read_entries
 from penstock.store.half_made import DELETED, is_half_made
 from penstock.store.head import Head, decode_head
 from penstock.store.identity import Identity, decode_identity
@@ -36,6 +46,8 @@ from penstock.store.report import DAMAGE, Report, format_ranges
 from penstock.store.snapshot import Snapshot
 from penstock.store.stream_folders import StreamFolder, list_streams, pick_streams, shown_names
 from penstock.store.summary import Summary, decode_summary
+from penstock.store.truncation import read_cut
+from penstock.stream.stored_config import stored_config
 
 TRIES = 3
 PAUSE_S = 0.05
@@ -175,6 +187,9 @@ class StreamChecker:
         self.paths = StreamPaths(folder.root)
         self.found = StreamCheck(folder, self.paths)
         self.snapshot: Snapshot | None = None
+        self.checkpoint: Checkpoint | None = None  # where it holds
+        self.listing: str | None = None  # how it differs from a block
+        self.is_damaged = False  # some block is, or its summary: the checkpoint cannot be held against them
         self.newly_lost = SeqSet()
         self.recorded = SeqSet()  # lost, and written down
         self.explained = SeqSet()  # lost sequences that a damaged place accounts for
@@ -198,12 +213,13 @@ class StreamChecker:
             self.found.notes.append("a truncation was under way: the next open for writing finishes it")
         if os.path.exists(self.paths.adopt):
             self.found.notes.append("staged blocks were being adopted: the next open for writing finishes it")
-        self.check_batches()
+        self.check_batches(identity)
         self.check_deletes(identity)
         self.check_consumers(identity)
         self.load(identity)
         try:
             self.check_blocks()
+            self.check_agreements()
             self.check_missing(identity)
             self.check_leftovers()
             self.check_lost()
@@ -232,12 +248,12 @@ class StreamChecker:
         copies: list[tuple[str, Identity | None, bool]] = []
         for path in (self.paths.config, self.paths.config_copy):
             data = self.read(path)
-            copies.append((path, decode_identity(data, path) if data is not None else None, data is not None))
+            copies.append((path, self.identity_in(data, path) if data is not None else None, data is not None))
         held = [identity for _, identity, _ in copies if identity is not None]
         cost = "the other copy holds" if held else "the other copy neither: the stream cannot be opened"
         for path, identity, is_there in copies:
             if identity is None and is_there:
-                self.add("damaged file", path, f"the checksum differs; {cost}", size=os.path.getsize(path))
+                self.add("damaged file", path, f"it does not hold; {cost}", size=os.path.getsize(path))
             elif identity is None and path == self.paths.config_copy and held and held[0].revision == 1:
                 # The first copy alone makes a stream: its process may have ended before it wrote the second.
                 self.found.notes.append(f"{path}: not written yet; the next open for writing writes it")
@@ -251,6 +267,14 @@ class StreamChecker:
 
     def has_blocks(self) -> bool:
         return os.path.isdir(self.paths.blocks) and any(map(parse_block_name, os.listdir(self.paths.blocks)))
+
+    def identity_in(self, data: bytes, path: str) -> Identity | None:
+        """One copy of config.json; None when it does not hold, or is of no stream that can be here."""
+        identity = decode_identity(data, path)
+        try:
+            return identity if identity is None or stored_config(identity.config, self.found.name) else None
+        except (PenstockError, ValueError):
+            return None
 
     def check_head(self, identity: Identity) -> None:
         bad: list[int] = []
@@ -267,6 +291,8 @@ class StreamChecker:
             bad = [at for at, slot in slots if slot.strip(b"\0") and decode_head(slot, identity.stream_id) is None]
             if not bad and not any(slot.strip(b"\0") for _, slot in slots):
                 bad = [0]
+            if not bad and len(data) < HEAD_SIZE:
+                bad = [HEAD_SLOT_STRIDE]
             if not bad:
                 return
             time.sleep(PAUSE_S)  # the writer may have been at it
@@ -280,20 +306,38 @@ class StreamChecker:
             return
         found = decode_checkpoint(data)
         if found is None:
-            text = "the checksum differs; it is worked out from the blocks"
+            text = "it does not hold; it is worked out from the blocks"
         elif found.stream_id != identity.stream_id:
             text = "it belongs to another stream"
         else:
+            self.checkpoint = found
             return
         self.add("damaged file", self.paths.checkpoint, text, size=len(data))
 
-    def check_batches(self) -> None:
-        """What was adopted, in two copies, and what is being adopted."""
-        for path in (self.paths.batches, self.paths.batches_copy, self.paths.adopt):
+    def check_batches(self, identity: Identity) -> None:
+        """What was adopted, in two copies, what is being adopted, and what is being cut off."""
+        readers: dict[str, Callable[[], object]] = {
+            self.paths.batches: lambda: read_notes(self.disk, self.paths.batches),
+            self.paths.batches_copy: lambda: read_notes(self.disk, self.paths.batches_copy),
+            self.paths.adopt: lambda: self.check_plan(identity),
+            self.paths.truncate: lambda: read_cut(self.disk, self.paths),
+        }
+        for path, read in readers.items():
             try:
-                read_checked(self.disk, path)
+                read()
             except CorruptBlock as damage:
-                self.add("damaged file", path, damage.reason, size=os.path.getsize(path))
+                self.add("damaged file", path, damage.reason, size=self.size_of(path))
+
+    def check_plan(self, identity: Identity) -> None:
+        plan = read_plan(self.disk, self.paths)
+        if plan is not None and plan["mode"] == "blocks" and not self.has_writer:
+            check_moves(self.disk, self.paths, identity.stream_id, plan)
+
+    def size_of(self, path: str) -> int:
+        try:
+            return os.path.getsize(path)
+        except FileNotFoundError:
+            return 0
 
     def check_deletes(self, identity: Identity) -> None:
         try:
@@ -305,9 +349,10 @@ class StreamChecker:
 
     def check_consumers(self, identity: Identity) -> None:
         """The log of its consumers."""
+        entries: dict[int, Entry] = {}
         for _ in range(TRIES):
             report = Report()
-            read_entries(self.disk, self.paths.consumers, identity.stream_id, report)
+            entries = read_entries(self.disk, self.paths.consumers, identity.stream_id, report)
             if report.is_clean or not self.has_writer:
                 break
             time.sleep(PAUSE_S)
@@ -316,6 +361,11 @@ class StreamChecker:
                 self.add("damaged consumers", finding.path, finding.text, finding.offset, finding.size)
             else:
                 self.found.notes.append(f"{finding.path}: {finding.text}")
+        for number, entry in entries.items():
+            try:
+                table_of(decode_meta(entry.meta), entry.state, entry.notes)
+            except ValueError as error:
+                self.add("damaged consumers", self.paths.consumers, f"consumer number {number} cannot be read: {error}")
 
     def load(self, identity: Identity) -> None:
         """The stream's index, to tell what a damaged place costs."""
@@ -355,7 +405,9 @@ class StreamChecker:
                 if not self.has_writer:
                     self.add("missing file", path, "it went away while it was read")
         for finding in self.snapshot.report.findings:
-            if finding.kind == "set aside":
+            if finding.path == self.paths.head:
+                self.add("damaged file", finding.path, finding.text, size=self.size_of(finding.path))
+            elif finding.kind == "set aside":
                 self.add("unreadable block", finding.path, finding.text.removesuffix(": set aside"), 0, finding.size)
             elif finding.kind in ("empty file", "unknown file"):
                 self.found.notes.append(f"{finding.path}: {finding.text}")
@@ -431,8 +483,10 @@ class StreamChecker:
                 f"{path}: the last {scan.torn} bytes are no whole record: a torn tail, never acknowledged"
             )
         if not places:
-            self.check_agreement(path, scan, summary if head is None else None)
+            is_whole = head is None or (summary is not None and summary.data_size == head.offset)
+            self.check_agreement(path, header, scan, data, summary if is_whole else None, head)
             return
+        self.is_damaged = True
         neighbours = Neighbours(header, data, scan)
         for offset, size, end in places:
             start, upper = neighbours.between(offset, end)
@@ -453,11 +507,43 @@ class StreamChecker:
                 text += "; a control record (delete, floor or skip)"
             self.add("damaged records", path, text, offset, size, seqs, is_known)
 
-    def check_agreement(self, path: str, scan: BlockScan, summary: Summary | None) -> None:
-        """Does a summary that holds say what its block, which holds too, says?"""
-        if summary is not None and (summary.count, summary.last_checksum) != (scan.count, scan.last_checksum):
-            name = path.removesuffix(".blk") + ".sum"
-            self.add("damaged file", name, "it does not agree with its block", size=os.path.getsize(name))
+    def check_agreement(
+        self, path: str, header: BlockHeader, scan: BlockScan, data: bytes, summary: Summary | None, head: Head | None
+    ) -> None:
+        """Do the summary, the checkpoint and HEAD say what the block says? All of them hold."""
+        if summary is not None:
+            differs = summary_differs(summary, header, scan, data)
+            if differs is not None:
+                name = path.removesuffix(".blk") + ".sum"
+                self.add("damaged file", name, f"it does not agree with its block: {differs}", size=self.size_of(name))
+                self.is_damaged = True
+                return
+        if self.snapshot is None:
+            return
+        if head is not None and (head.offset != scan.stop or head.committed_seq < last_given(header, scan, data)):
+            text = f"it does not agree with the block: it ends at byte {head.offset}, message {head.committed_seq}"
+            self.add("damaged file", self.paths.head, text, 0, HEAD_SLOT_SIZE)
+        row = self.snapshot.query.block(header.block_id)
+        if self.listing is None and row["size"] == scan.stop:
+            self.listing = listing_differs(row, scan)
+
+    def check_agreements(self) -> None:
+        """Does the checkpoint say what all blocks say? Where some are damaged it may know what they do not."""
+        if self.checkpoint is None or self.snapshot is None or self.is_damaged or self.snapshot.newly_lost:
+            return
+        if any(finding.path == self.paths.checkpoint for finding in self.snapshot.report.findings):
+            self.found.notes.append(f"{self.paths.checkpoint}: it is older than the blocks, and not used")
+            return
+        differs = self.listing
+        for _ in range(TRIES if differs is None else 0):
+            differs = checkpoint_differs(self.snapshot, dict(self.checkpoint.expiries))
+            if differs is None or not self.has_writer:
+                break
+            time.sleep(PAUSE_S)
+            self.snapshot.refresh()  # it went on between two looks
+        if differs is not None:
+            text = f"it does not agree with the blocks: {differs}"
+            self.add("damaged file", self.paths.checkpoint, text, size=self.size_of(self.paths.checkpoint))
 
     def missing(self, start: int, stop: int) -> list[Range]:
         """The sequences in [start, stop) that should be readable, or whose loss nobody has recorded."""
@@ -483,7 +569,7 @@ class StreamChecker:
             return None
         summary = decode_summary(data, name)
         if summary is None:
-            self.add("damaged file", name, "the checksum differs; it is worked out from its block", size=len(data))
+            self.add("damaged file", name, "it does not hold; it is worked out from its block", size=len(data))
         elif (summary.header.stream_id, summary.header.block_id, summary.header.salt) != (
             header.stream_id, header.block_id, header.salt,
         ):  # fmt: skip

@@ -6,7 +6,7 @@ Deletes only ever take away: a sequence that a checkpoint or a control record kn
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from penstock.kernel.constants import KINDS
@@ -30,23 +30,25 @@ class Evidence:
     missing: list[tuple[str, SeqSet]] = field(default_factory=list)  # blocks that should be there: path, live messages
 
 
-def read_evidence(disk: Disk, paths: StreamPaths, stream_id: bytes, head: Head | None) -> Evidence:
-    """All that the files besides the blocks tell. Missing blocks are named only where the checkpoint is up to date."""
+def read_evidence(
+    disk: Disk, paths: StreamPaths, stream_id: bytes, head: Head | None, doubted: Collection[str] = ()
+) -> Evidence:
+    """All that the files besides the blocks tell, but for those that are `doubted`. Missing blocks are named only where
+    the checkpoint is up to date."""
     found = Evidence()
-    data = disk.read_file(paths.checkpoint) if os.path.exists(paths.checkpoint) else b""
+    is_used = os.path.exists(paths.checkpoint) and paths.checkpoint not in doubted
+    data = disk.read_file(paths.checkpoint) if is_used else b""
     checkpoint = decode_checkpoint(data)
     if checkpoint is not None and checkpoint.stream_id == stream_id:
         found.floor = checkpoint.floor
         is_exact = head is not None and (checkpoint.block_id, checkpoint.offset) == (head.block_id, head.offset)
         for row in checkpoint.blocks:
             path = paths.block(row.block_id, row.generation)
-            live = SeqSet()
-            for seq, is_dead in _rows(row, _summary(disk, path)):
-                (found.dead if is_dead else live).add(seq)
+            live = _living(row, _summary(disk, path), found.dead)
             if row.live and is_exact and not os.path.exists(path):
                 found.missing.append((path, live))
     for name in sorted(os.listdir(paths.blocks)) if os.path.isdir(paths.blocks) else ():
-        if name.endswith(".sum"):
+        if name.endswith(".sum") and os.path.join(paths.blocks, name) not in doubted:
             summary = _summary(disk, os.path.join(paths.blocks, name))
             if summary is not None and summary.header.stream_id == stream_id:
                 _add_controls(found, summary)
@@ -58,17 +60,27 @@ def _summary(disk: Disk, path: str) -> Summary | None:
     return decode_summary(disk.read_file(name), name) if os.path.exists(name) else None
 
 
-def _rows(row: BlockRow, summary: Summary | None) -> Iterator[tuple[int, bool]]:
-    """(sequence, is dead) of a block's rows, where it can be told which sequences they had."""
-    seqs: list[int] | range
+def _living(row: BlockRow, summary: Summary | None, dead: SeqSet) -> SeqSet:
+    """The sequences of a block's living rows, where it can be told which they had; those of the dead ones go to
+    `dead`."""
+    live = SeqSet()
+    bits = [at * 8 + bit for at, byte in enumerate(row.dead) if byte for bit in range(8) if byte >> bit & 1]
+    gone = [at for at in bits if at < row.rows]
     if row.is_dense:
-        seqs = range(row.seq_base, row.seq_base + row.rows)
+        if row.rows:
+            live.add_range(row.seq_base, row.seq_base + row.rows - 1)
+        seqs = [row.seq_base + at for at in gone]
     elif summary is not None and summary.header.salt == row.salt and len(summary.section(SEQS)) == 4 * row.rows:
-        seqs = [row.seq_base + difference for difference in memoryview(summary.section(SEQS)).cast("I").tolist()]
+        differences = memoryview(summary.section(SEQS)).cast("I").tolist()
+        for difference in differences:
+            live.add(row.seq_base + difference)
+        seqs = [row.seq_base + differences[at] for at in gone]
     else:
-        return
-    for at, seq in enumerate(seqs):
-        yield seq, bool(row.dead) and bool(row.dead[at >> 3] >> (at & 7) & 1)
+        return live
+    for seq in seqs:
+        live.remove(seq)
+        dead.add(seq)
+    return live
 
 
 def _add_controls(found: Evidence, summary: Summary) -> None:

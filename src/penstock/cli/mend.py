@@ -272,7 +272,8 @@ class StreamRepair:
         if os.path.exists(self.paths.truncate):
             return Evidence()  # sequences were being taken back: what was known of them does not count
         identity = read_identity(self.disk, self.paths)
-        return read_evidence(self.disk, self.paths, identity.stream_id, None)
+        doubted = {problem.path for problem in self.check.damage if problem.kind == "damaged file"}
+        return read_evidence(self.disk, self.paths, identity.stream_id, None, doubted)
 
     def delete_again(self, store: FileStore, evidence: Evidence) -> None:
         """Messages that were deleted, and came back because the record that said so is damaged."""
@@ -331,7 +332,7 @@ class StreamRepair:
         header = store.headers[block["id"]]
         data = self.disk.read_file(path)[: block["size"]]
         base = {"base_seq": header.base_seq, "base_time": header.base_time, "salt": header.salt}
-        scan = scan_block(data, RECORDS_START, len(data), **base, seq_min=header.first_seq)
+        scan = scan_block(data, min(RECORDS_START, len(data)), len(data), **base, seq_min=header.first_seq)
         controls = b"".join(data[at : at + size] for at, size in scan.control_spans())
         if summary is not None and summary.data_size == block["size"]:
             controls = bytes(summary.section(CONTROLS))  # also those that the damage took
@@ -356,7 +357,7 @@ class StreamRepair:
             set_aside(self.disk, problem.path)
         name = self.check.name
         config = check_create(make_config(name, subjects=derived_filters(subjects) or [f"{name}.>"]))
-        identity = Identity(headers[0].stream_id, headers[0].base_time, json.loads(encode_config(config)))
+        identity = Identity(headers[0].stream_id, max(headers[0].base_time, 0), json.loads(encode_config(config)))
         write_identity(self.disk, self.paths, replace(identity, revision=2))
         self.step(
             self.paths.config,
