@@ -13,7 +13,8 @@ from penstock.store.base import PURGE
 from penstock.wire.go_decode import Struct
 
 SEQ_STOP = 2**63
-SLICE = 8192  # messages that go under one hold of the stream's lock
+SLICE = 2048  # messages that go under one hold of the stream's lock, …
+SPAN = 65536  # … and sequences that are looked through for them
 _PURGE = Struct("server.JSApiStreamPurgeRequest", {"seq": "uint64", "filter": "string", "keep": "uint64"})
 
 
@@ -50,20 +51,25 @@ def purge_in_slices(stream: Stream, subject: str, seq: int, keep: int) -> int:
     """As `Stream.purge`, in one commit; where messages go one by one, others get the stream in between."""
     if subject in ("", ">") and not keep:
         return stream.purge(subject, seq=seq)
-    store, purged, start = stream.store, 0, 1
+    store, index, query = stream.store, stream.store.index, stream.store.query
     filters = [subject] if subject else []
+    purged, most, others = 0, SEQ_STOP, None
     with stream._lock:
         store.expire_if_due()
-        stop = seq or store.index.last_seq + 1
-    while True:
+        start, stop = 1, seq or index.last_seq + 1
+    while purged < most:
         with stream._lock:
-            start = store.query.next_seq(filters, start, stop)
+            start = query.next_seq((), start, stop)
             if not start:
                 break
-            found = store.core.delete_matching(filters, start, stop, keep, SLICE, PURGE, store.clock.now_ns())
+            if keep and others != index.messages - index.last_seq:  # at first, and when somebody else took some away
+                most = purged + max(query.pending(filters, start) - query.pending(filters, stop) - keep, 0)
+            part, count = min(start + SPAN, stop), min(SLICE, most - purged)
+            found = store.core.delete_matching(filters, start, part, 0, count, PURGE, store.clock.now_ns())
+            others = index.messages - index.last_seq
         purged += found
         if found < SLICE:
-            break
+            start = part
     with stream._lock:
         store.commit()
         store._sweep_expiries()

@@ -699,6 +699,53 @@ cdef class Core:
             raise
         return found
 
+    def subjects_over(self, per_subject, Py_ssize_t most):
+        """The names of the subjects that have more than `per_subject` messages; None where they are more than `most`."""
+        cdef Index index = self.index
+        cdef uint64_t limit = per_subject
+        cdef uint32_t number, size
+        cdef const uint8_t* name
+        cdef list found = []
+        for number in range(index.tree.number_stop):
+            if index.stats[number].total > limit:
+                if len(found) == most:
+                    return None
+                name = index.tree.name(number, &size)
+                found.append(name[:size])
+        return found
+
+    def trim_subjects(self, start, stop, per_subject, int reason, int64_t now):
+        """Delete the oldest messages in [start, stop) of each subject that has more than `per_subject`: how many.
+
+        From the begin of the stream on, part by part, so that what goes of a subject are its oldest.
+        """
+        cdef Index index = self.index
+        cdef uint64_t seq = max(start, index.first_seq), end = min(stop, index.last_seq + 1), limit = per_subject, found = 0
+        cdef Py_ssize_t at
+        cdef int64_t row
+        cdef uint32_t number
+        self.check()
+        if self.log.fail_errno:
+            self.store.retry()
+        try:
+            while True:
+                seq = index.next_live(seq, end, None)
+                if seq == 0:
+                    break
+                at = index.block_of(seq)
+                row = index.row_of(index.blocks[at], seq)
+                number = index.section(index.blocks[at], SECTION_SUBJECTS)[row]
+                if index.stats[number].total > limit:
+                    index.remove_near(seq, reason, at, number)
+                    found += 1
+                seq += 1
+            if found:
+                self.log_changes(now)
+        except BaseException as error:
+            self.store.undo_failed(error)
+            raise
+        return found
+
     def log_floor(self, uint64_t floor, int reason, int64_t now):
         """Append the record that says that everything below `floor` is gone, as it is already."""
         self.log_control(KIND_FLOOR, reason, now, floor, NULL, 0, 0, floor - 1)

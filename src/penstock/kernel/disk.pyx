@@ -208,11 +208,20 @@ cdef class Disk:
 
     def rename(self, old, new):
         cdef bytes a = os.fsencode(old), b = os.fsencode(new)
-        _checked(self.rename_file(a, b), old)
+        cdef const char* a_text = a
+        cdef const char* b_text = b
+        cdef int answer
+        with nogil:
+            answer = self.rename_file(a_text, b_text)
+        _checked(answer, old)
 
     def unlink(self, path):
         cdef bytes name = os.fsencode(path)
-        _checked(self.unlink_file(name), path)
+        cdef const char* text = name
+        cdef int answer
+        with nogil:                        # of a large file it takes milliseconds
+            answer = self.unlink_file(text)
+        _checked(answer, path)
 
     def mkdir(self, path):
         """Make a directory; True if it was not there."""

@@ -108,6 +108,7 @@ cdef class Index:
     cdef uint32_t* scratch
     cdef uint32_t reused[1024]             # the last numbers that were given out again
     cdef uint64_t reused_count
+    cdef readonly uint64_t breaths         # how often others could have the GIL in the middle of something long
     cdef public bint emptied               # some block has lost its last live row
 
     cdef Block* add_block(self, uint64_t block_id, uint64_t first_seq) except NULL
@@ -137,6 +138,10 @@ cdef class Index:
     cdef void hint_stats(self, uint32_t number) noexcept nogil
     cdef Py_ssize_t hint_first(self, uint32_t number, uint64_t limit) noexcept nogil
     cdef int raise_floor(self, uint64_t floor, uint8_t reason) except -1
+    cdef int drop_below(self, uint64_t seq, uint64_t floor) except -1
+    cdef int keep_from(self, uint64_t floor) except -1
+    cdef int reserve_ghosts(self, Py_ssize_t count) except -1
+    cdef int breathe(self) except -1
     cdef int note(self, uint64_t start, uint64_t stop, uint8_t reason, bint is_floor) except -1
     cdef int find_first(self) except -1
     cdef uint64_t first_of(self, uint32_t number) except? 0

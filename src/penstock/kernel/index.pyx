@@ -17,6 +17,8 @@ cdef uint64_t SEQ_MAX = 0x7FFFFFFFFFFFFFFFULL
 cdef enum:
     AT_ONCE_MIN = 1024                     # so many rows that go are not told one by one, …
     AT_ONCE_TIMES = 32                     # … unless those that stay, which are counted anew then, are so many times as many
+    FEW_TIMES = 8                          # so many times more go than stay: those that stay are counted, not those that go
+    BREATH_ROWS = 16384                    # after so many rows, or subjects, others may have the GIL
 
 cdef extern from "stdlib.h" nogil:
     int posix_memalign(void** out, size_t alignment, size_t size)
@@ -550,11 +552,7 @@ cdef class Index:
         if self.stats[number].total == 0:
             self.subject_count -= 1
             self.stats[number].last = self.last_seq | STALE
-            if self.ghost_count == self.ghost_capacity:
-                self.ghost_capacity = self.ghost_capacity * 2 + 64
-                self.ghosts = <uint32_t*>realloc(self.ghosts, self.ghost_capacity * 4)
-                if self.ghosts == NULL:
-                    raise MemoryError
+            self.reserve_ghosts(self.ghost_count + 1)
             self.ghosts[self.ghost_count] = number
             self.ghost_count += 1
             return 0
@@ -650,9 +648,6 @@ cdef class Index:
     cdef int raise_floor(self, uint64_t floor, uint8_t reason) except -1:
         """Remove everything below `floor`."""
         cdef uint64_t seq = self.first_seq, before = self.floor
-        cdef Py_ssize_t at
-        cdef Block* block
-        cdef uint32_t row, stop
         cdef bint is_told
         if floor <= self.floor:
             return 0
@@ -661,7 +656,24 @@ cdef class Index:
         is_told = floor > seq + AT_ONCE_MIN and (floor - seq) * AT_ONCE_TIMES > self.last_seq + 1 - min(floor, self.last_seq + 1)
         if is_told:
             self.tell_all_gone(seq, floor)
-        at = max(self.block_of(seq), 0)
+        if is_told and (floor > self.last_seq or (self.last_seq + 1 - floor) * FEW_TIMES < floor - seq):
+            self.keep_from(floor)
+        else:
+            self.drop_below(seq, floor)
+        self.floor = floor
+        if self.last_seq + 1 < floor:
+            self.last_seq = floor - 1
+        self.find_first()
+        if is_told:
+            for watcher in self.watchers:
+                self.watch(watcher)
+        return 0
+
+    cdef int drop_below(self, uint64_t seq, uint64_t floor) except -1:
+        """Uncount the live rows in [seq, floor) one by one."""
+        cdef Py_ssize_t at = max(self.block_of(seq), 0)
+        cdef Block* block
+        cdef uint32_t row, stop, count = 0
         while at < self.block_count and self.blocks[at].first_seq < floor:
             block = self.blocks[at]
             if block.live:
@@ -672,14 +684,94 @@ cdef class Index:
                     if not self.is_dead(block, row):
                         self.drop_row(block, row, self.seq_of(block, row), self.section(block, SECTION_SUBJECTS)[row])
                     row += 1
+                    count += 1
+                    if count % BREATH_ROWS == 0:
+                        self.breathe()
             at += 1
-        self.floor = floor
-        if self.last_seq + 1 < floor:
-            self.last_seq = floor - 1
-        self.find_first()
-        if is_told:
-            for watcher in self.watchers:
-                self.watch(watcher)
+        return 0
+
+    cdef int keep_from(self, uint64_t floor) except -1:
+        """Uncount all live rows below `floor` at once, of which there are many more than above: the cost follows what stays,
+        the blocks and the subjects."""
+        cdef Py_ssize_t at, first = max(self.block_of(floor), 0)
+        cdef Block* block
+        cdef uint32_t* sizes
+        cdef uint32_t* subjects
+        cdef uint32_t row, number, stop = self.tree.number_stop, live = 0
+        cdef uint64_t live_bytes = 0, low
+        cdef uint32_t* counts = self.zeros()
+        self.reserve_ghosts(self.ghost_count + self.subject_count)
+        try:
+            for at in range(first, self.block_count):
+                block = self.blocks[at]
+                if block.live == 0 or block.last_seq < floor:
+                    continue
+                subjects = self.section(block, SECTION_SUBJECTS)
+                for row in range(<uint32_t>self.row_from(block, floor), block.count):
+                    if not self.is_dead(block, row):
+                        counts[subjects[row]] += 1
+                        if at == first:
+                            live += 1
+                if at == first:
+                    sizes = self.section(block, SECTION_SIZES)
+                    for row in range(<uint32_t>self.row_from(block, floor), block.count):
+                        if not self.is_dead(block, row):
+                            live_bytes += sizes[row]
+                self.breathe()
+        except BaseException:
+            memset(counts, 0, <size_t>self.number_capacity * 4)
+            raise
+        # From here on nothing can fail.
+        self.floor = floor                 # who looks between two breaths sees nothing below it
+        self.messages = self.bytes = 0
+        for at in range(self.block_count):
+            block = self.blocks[at]
+            if at < first or block.last_seq < floor:
+                if block.live:
+                    self.emptied = True
+                block.live = 0
+                block.live_bytes = 0
+            elif at == first:
+                if block.live and live == 0:
+                    self.emptied = True
+                block.live = live
+                block.live_bytes = live_bytes
+            self.messages += block.live
+            self.bytes += block.live_bytes
+        for number in range(stop):
+            if number % BREATH_ROWS == BREATH_ROWS - 1:
+                self.breathe()
+            if self.stats[number].total == 0:
+                continue
+            self.stats[number].total = counts[number]
+            if counts[number]:
+                counts[number] = 0
+                low = self.stats[number].first & ~STALE
+                if low < floor:
+                    self.stats[number].first = floor | STALE
+                continue
+            self.subject_count -= 1
+            self.stats[number].last = self.last_seq | STALE
+            self.ghosts[self.ghost_count] = number
+            self.ghost_count += 1
+        return 0
+
+    cdef int reserve_ghosts(self, Py_ssize_t count) except -1:
+        cdef void* grown
+        if count > self.ghost_capacity:
+            count = max(count, self.ghost_capacity * 2 + 64)
+            grown = realloc(self.ghosts, count * 4)
+            if grown == NULL:
+                raise MemoryError
+            self.ghosts = <uint32_t*>grown
+            self.ghost_capacity = count
+        return 0
+
+    cdef int breathe(self) except -1:
+        """Let others have the GIL, who wait for it: the loop, mostly. We hold the stream's lock, and what is counted holds."""
+        self.breaths += 1
+        with nogil:
+            pass
         return 0
 
     cdef int find_first(self) except -1:

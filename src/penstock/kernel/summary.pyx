@@ -303,6 +303,7 @@ def rows_of(Index index, block_id, which):
 
 
 cdef enum:
+    BREATH_NAMES = 2048                    # after so many others may have the GIL
     LOOK_AHEAD = 12                        # names whose memory is fetched before they are needed
 
 
@@ -559,6 +560,8 @@ def drop_ghosts(Index index):
     cdef uint64_t low = index.blocks[0].first_seq if index.block_count else index.last_seq + 1
     cdef bint is_any = False
     for n in range(index.ghost_count):
+        if n % BREATH_NAMES == BREATH_NAMES - 1:
+            index.breathe()
         number = index.ghosts[n]
         if index.stats[number].total or index.tree.name(number, &size) == NULL:
             continue                       # it came back, or was freed
@@ -599,12 +602,16 @@ def remove_block(Core core, block_id):
     cdef Index index = core.index
     cdef Py_ssize_t at
     cdef bytes path
+    cdef BlockFile* file
     for at in range(index.block_count):
         if index.blocks[at].id == block_id:
-            path = index.blocks[at].file.path
-            assert index.blocks[at].file != core.file and not index.blocks[at].file.is_listed
-            free_block_file(index.blocks[at].file)
+            file = index.blocks[at].file
+            path = file.path
+            assert file != core.file and not file.is_listed
+            index.blocks[at].file = NULL
             index.drop_block(at)
+            with nogil:                    # its image goes back to the system: that takes a millisecond
+                free_block_file(file)
             return path
     raise KeyError(block_id)
 

@@ -45,6 +45,10 @@ from penstock.ttl import parse_ttl
 USER, PURGE, ROLLUP, MAX_AGE, TTL, LOST, COMPACT, SKIPPED = (
     REASONS.index(reason) for reason in ("user", "purge", "rollup", "max_age", "ttl", "lost", "compact", "skipped")
 )
+MAX_MSGS_PER_SUBJECT = REASONS.index("max_msgs_per_subject")
+ALONE_MAX = 256  # subjects over their limit that are trimmed one by one; of more, one pass does all
+PART = 8192  # sequences that are looked through in one go: others have their turn between two
+EXPIRE_MAX = 16384  # messages that expire in one go, where others are served meanwhile
 SWEEP_MAX = 1024  # expiries that are looked through after every delete
 NEVER = 2**63 - 1
 EXPIRE_AGAIN_NS = 1_000_000_000  # after a failure
@@ -367,7 +371,7 @@ class Store:
     def expire(self, now: int) -> int:
         """Delete what has become too old, and see that it is committed: how many."""
         count = total = self.drop_expired(now)
-        while count and self.next_due <= now:  # one step may leave some
+        while count and self.next_due <= now and self.expiry_waits:  # one step may leave some
             count = self.drop_expired(now)
             total += count
         if total and self.expiry_waits:
@@ -377,16 +381,19 @@ class Store:
         return total
 
     def drop_expired(self, now: int) -> int:
-        """Delete what has become too old, without a commit: how many. Cost follows what expires."""
+        """Delete what has become too old, without a commit: how many. Cost follows what expires; where others are to be
+        served meanwhile, one call does a part, and `next_due` says that the rest is due."""
         if self.limits.marker_ttl_ns:
             return replace_expired(self, now)
-        before = self.index.messages
+        before, is_more = self.index.messages, False
         max_age = self.limits.max_age_ns
         if max_age and self.index.messages:
             floor = self.ages.first_after(self.core, now - max_age)
             if floor > self.index.first_seq:
-                self._expire_below(floor, now)
-        expired = self.wheel.expire(now, 1 << 20)
+                most = (self._first_mortal(self.index.first_seq) or floor) + EXPIRE_MAX
+                is_more = floor > most and not self.expiry_waits
+                self._expire_below(most if is_more else floor, now)
+        expired = self.wheel.expire(now, 1 << 20 if self.expiry_waits else EXPIRE_MAX // 4)
         if expired:
             try:
                 self.core.delete_all([seq for seq, _ in expired], TTL, now)
@@ -394,16 +401,15 @@ class Store:
                 for seq, expiry in expired:
                     self.wheel.add(seq, expiry)
                 raise
-        self.next_due = self.due_after(now)
+            is_more = is_more or len(expired) == EXPIRE_MAX // 4
+        self.next_due = now if is_more else self.due_after(now)
         return before - self.index.messages
 
     def due_after(self, now: int) -> int:
         """When the next message will be too old, once those of now are gone; NEVER where none will."""
         max_age, due = self.limits.max_age_ns, NEVER
         if max_age and self.index.messages:
-            first = self.query.next_seq(EVERYTHING, self.exempt.absent_from(self.index.first_seq) or 1)
-            while first and first in self.exempt:
-                first = self.query.next_seq(EVERYTHING, first + 1)
+            first = self._first_mortal(self.index.first_seq)
             time = self.core.time_of(first) if first else None
             due = self.ages.taken(first, time) + max_age if time is not None else now + max_age
         wheel_due = self.wheel.next_expiry()
@@ -411,6 +417,14 @@ class Store:
             due = min(due, wheel_due)
         # A message stored from now on is not due before its age; a TTL shortens this when it is noted.
         return min(due, now + max_age) if max_age else due
+
+    def _first_mortal(self, seq: int) -> int:
+        """The first message from `seq` on that age may take; 0: none."""
+        while seq:
+            seq = self.query.next_seq(EVERYTHING, self.exempt.absent_from(seq) or seq)
+            if seq not in self.exempt:
+                break
+        return seq
 
     def _expire_below(self, floor: int, now: int) -> None:
         """Max age: everything below `floor` goes, but for what is exempt."""
@@ -421,11 +435,10 @@ class Store:
         if lowest > self.index.first_seq:
             self.core.set_floor(lowest, MAX_AGE, now)
         doomed = []
-        seq = self.query.next_seq(EVERYTHING, lowest, floor)
-        while seq:
-            if seq not in self.exempt:
-                doomed.append(seq)
-            seq = self.query.next_seq(EVERYTHING, seq + 1, floor)
+        seq = self._first_mortal(lowest)
+        while 0 < seq < floor:
+            doomed.append(seq)
+            seq = self._first_mortal(seq + 1)
         self.core.delete_all(doomed, MAX_AGE, now)
 
     def seq_from_time(self, time_ns: int) -> int:
@@ -572,14 +585,22 @@ class Store:
         now = self.clock.now_ns()
         self.core.append(Batch(), 0, 0, now)
         if self.limits.max_msgs_per_subject > 0:
-            for name, total in self.query.totals(EVERYTHING).items():
-                if total > self.limits.max_msgs_per_subject:
-                    self.core.delete_matching(
-                        Filters([name], exact=True), 1, 2**63 - 1, self.limits.max_msgs_per_subject, 2**63 - 1,
-                        REASONS.index("max_msgs_per_subject"), now,
-                    )  # fmt: skip
+            self.trim_subjects(self.limits.max_msgs_per_subject, now)
         self.expire(now)
         self.commit()
+
+    def trim_subjects(self, limit: int, now: int) -> None:
+        """Delete the oldest messages of each subject that has more than `limit`, without a commit."""
+        subjects = self.core.subjects_over(limit, ALONE_MAX)
+        if subjects is None:
+            start = self.index.first_seq
+            while start := self.query.next_seq(EVERYTHING, start):
+                self.core.trim_subjects(start, start + PART, limit, MAX_MSGS_PER_SUBJECT, now)
+                start += PART
+            return
+        for subject in subjects:
+            alone = Filters([subject], exact=True)
+            self.core.delete_matching(alone, 1, NEVER, limit, NEVER, MAX_MSGS_PER_SUBJECT, now)
 
 
 def forget_block_memory(core: Core) -> None:
