@@ -295,7 +295,9 @@ class Cases:
         may_come = self.base.published | self.base.later
         if is_scan:
             may_come = {seq: (subject, None, data) for seq, (subject, _, data) in may_come.items()}
-        wrong = {seq for seq, one in found.items() if one != may_come.get(seq)}
+        # A HEAD that lies within its bounds has sequences lost: what an adoption adds comes above them.
+        added = {(subject, None if is_scan else headers, data) for subject, headers, data in self.base.later.values()}
+        wrong = {seq for seq, one in found.items() if one != may_come.get(seq) and one not in added}
         if wrong:
             raise Failure(f"{what} gives wrong bytes: {sorted(wrong)[:5]}")
         missing = self.base.live.keys() - found.keys()

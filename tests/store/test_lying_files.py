@@ -382,7 +382,7 @@ def test_a_consumer_with_a_number_beyond_all_is_damage(root: Path, number: int) 
 
 
 def test_a_consumer_whose_state_cannot_be_begins_anew_once(root: Path) -> None:
-    """What it did after that was lost at every open: it was told as changes of the state that cannot be."""
+    """The next open finds what it did after that, and nothing to complain of."""
     with penstock.open(root) as db:
         stream_id = db.get_stream("S").identity.stream_id
     path = next(at(root, "consumers").iterdir())
