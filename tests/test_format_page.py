@@ -409,7 +409,7 @@ def test_the_checksum_of_the_small_files_is_of_the_line_without_its_line_feed(
     store = FileStore(paths.root, STREAM_ID, clock=FakeClock())
     seen: list[bytes] = []
     cut = store._cut_files
-    monkeypatch.setattr(store, "_cut_files", lambda: (seen.append(Path(paths.truncate).read_bytes()), cut()))
+    monkeypatch.setattr(store, "_cut_files", lambda **how: (seen.append(Path(paths.truncate).read_bytes()), cut(**how)))
     store.truncate(1)
     store.stop()
     check_line(seen[0])

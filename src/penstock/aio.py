@@ -120,6 +120,15 @@ class Database:
         await asyncio.to_thread(self._db.update_stream, config)
         return await self.stream(config.name)
 
+    async def accounts(self) -> list[str]:
+        """The accounts of this directory that have streams, sorted; each is opened by itself, with `account=`."""
+        return await asyncio.to_thread(self._db.accounts)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was found of the store itself when it was opened; each stream has its own."""
+        return self._db.findings
+
     async def streams(self) -> list[str]:
         return await asyncio.to_thread(self._db.streams)
 

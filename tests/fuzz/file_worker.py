@@ -32,6 +32,7 @@ from file_bases import FILTERS, Base, Content, Files, contents, make_base, small
 from file_mutations import kind_of, mutate  # noqa: E402
 
 from penstock.cli import check, inspect, mend  # noqa: E402
+from penstock.cli.open_store import OpenStore  # noqa: E402
 from penstock.consumer.overview import read_consumers  # noqa: E402
 from penstock.db.database import Database  # noqa: E402
 from penstock.errors import CorruptBlock, NewerFormat, PenstockError  # noqa: E402
@@ -70,13 +71,14 @@ class Door:
 
     def inspect(self) -> PenstockError | None:
         try:
-            with Database(self.root, read_only=True, clock=NOW) as db:
-                for name in db.streams():
-                    facts = inspect._stream_facts(db, name, ">", 5)
+            with OpenStore(str(self.root)) as store:
+                for folder in store.folders:
+                    facts = inspect._stream_facts(store, folder, ">", 5)
                     json.dumps(facts)
-                    inspect._print({"store": db.path, "writer": None, "streams": [facts]}, is_whole=True)
+                    shown = {"store": store.path, "writer": None, "streams": [facts]}
+                    inspect._print(shown, [folder.label], is_whole=True)
                     if "error" not in facts:
-                        stream = db.get_stream(name)
+                        stream = store.stream(folder)
                         assert isinstance(stream.store, Snapshot)
                         read_consumers(stream.store)
                         read_deletes(stream.store.paths.root, stream.store.stream_id)
