@@ -4,7 +4,7 @@ reached. Nothing but a PenstockError may come out of any door, memory stays in p
 is touched; a file
 that only helps costs no message of which `verify` does not tell, and `repair` brings all of them back.
 
-`N=` sets the cases in all (default 1,200), `SEED=` another campaign. A failure prints the command that runs its case
+`N=` sets the cases in all (default 240), `SEED=` another campaign. A failure prints the command that runs its case
 again.
 """
 
@@ -22,10 +22,10 @@ from file_bases import KINDS
 
 pytestmark = pytest.mark.campaign
 
-CASES = int(os.environ.get("N") or 1_200)
+CASES = int(os.environ.get("N") or 240)
 SEED = os.environ.get("SEED") or "20261115"
 WORKER = str(Path(__file__).with_name("file_worker.py"))
-CHUNKS = 2
+CHUNKS = 2 if CASES > 1000 else 1
 FAILURES_MAX = 5
 
 

@@ -166,9 +166,25 @@ def test_nothing_from_inside_a_skipped_range_counts(kernel: ModuleType) -> None:
 
 @both_halves
 @pytest.mark.parametrize("count", [2**63 - 1, 2**63, 2**64 - 1])
-def test_a_skip_that_would_pass_the_last_sequence_does_not_wrap_around(kernel: ModuleType, count: int) -> None:
-    found = scan(kernel, control(SKIP, 11, count) + message(12))
-    assert seqs(found) == []
+def test_a_skip_that_would_pass_the_last_sequence_is_damage_and_takes_nothing(kernel: ModuleType, count: int) -> None:
+    record = control(SKIP, 11, count)
+    found = scan(kernel, record + message(12))
+    assert seqs(found) == [12] and [size for _, size in found.damaged()] == [len(record)]
+
+
+@both_halves
+def test_a_message_that_no_writer_has_written_is_damage(kernel: ModuleType) -> None:
+    """Without a subject, or so far from the block's base that rows cannot tell it."""
+    for odd in (message(11, b"x", b""), message(2**32 + 100)):
+        found = scan(kernel, message(10) + odd + message(12))
+        assert seqs(found) == [10, 12] and [size for _, size in found.damaged()] == [len(odd)]
+
+
+@both_halves
+@pytest.mark.parametrize("reason", [13, 255])
+def test_a_reason_that_is_not_known_is_a_newer_versions(kernel: ModuleType, reason: int) -> None:
+    newer = sealed(bytes([FLOOR]) + b"\x0b\x00" + bytes([reason]) + b"\x01")
+    assert scan(kernel, message(10) + newer + message(12)).is_newer
 
 
 @both_halves

@@ -13,7 +13,7 @@ from penstock.kernel.reference import ledger_record as reference
 
 both_halves = pytest.mark.parametrize("kernel", [compiled, reference], ids=["compiled", "reference"])
 SALT = 0x1234567890ABCDEF
-numbers = st.one_of(st.integers(0, 300), st.integers(0, 2**64 - 1))
+numbers = st.one_of(st.integers(0, 300), st.integers(0, 2**62 - 1))
 records = st.lists(st.tuples(st.integers(1, 4), numbers, numbers, st.binary(max_size=200)), max_size=12)
 
 
@@ -96,3 +96,12 @@ def test_both_halves_read_the_same(
     assert told(found) == told(reference.scan_records(bytes(data), 0, len(data), SALT))
     if not changes and not tail:
         assert [one[1:] for one in found.records] == wanted
+
+
+@both_halves
+@pytest.mark.parametrize("number", [2**62, 2**64 - 1])
+def test_a_number_after_which_none_can_be_given_out_is_damage(kernel: ModuleType, number: int) -> None:
+    good, odd = log_of([(1, 1, 1, b"x")])[0], log_of([(2, number, 1, b""), (2, 1, number, b"")])
+    data = odd[0] + odd[1] + good
+    scan = kernel.scan_records(data, 0, len(data), SALT)
+    assert [one[2] for one in scan.records] == [1] and scan.damage == [(0, len(odd[0]) + len(odd[1]))]

@@ -46,7 +46,8 @@ def messages(draw: st.DrawFn, base: dict[str, int]) -> dict[str, Any]:
 
 @st.composite
 def controls(draw: st.DrawFn, base: dict[str, int]) -> dict[str, Any]:
-    kind = draw(st.sampled_from([SKIP, DELETE, ERASE, FLOOR]))
+    seq = draw(st.integers(base["base_seq"], SEQ_MAX))
+    kind = draw(st.sampled_from([SKIP, DELETE, ERASE, FLOOR] if seq < SEQ_MAX else [DELETE, ERASE, FLOOR]))
     ranges, position = [], 0
     for _ in range(draw(st.integers(0, 6)) if kind == DELETE else 0):
         start = position + draw(st.integers(0, 2**20))
@@ -54,10 +55,10 @@ def controls(draw: st.DrawFn, base: dict[str, int]) -> dict[str, Any]:
         ranges.append((start, position))
     return {
         "kind": kind,
-        "reason": draw(st.integers(0, 255)),
-        "seq": draw(st.integers(base["base_seq"], SEQ_MAX)),
+        "reason": draw(st.integers(0, 12)),
+        "seq": seq,
         "time": draw(TIMES),
-        "value": draw(st.integers(0, 2**64 - 1)),
+        "value": draw(st.integers(1, SEQ_MAX - seq) if kind == SKIP else st.integers(0, SEQ_MAX)),
         "ranges": ranges,
     }
 
