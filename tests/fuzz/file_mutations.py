@@ -316,9 +316,8 @@ def mutate_records(rng: Random, data: bytes, start: int, salt: int, change: Call
         case 3:
             return data[: rng.randrange(start, len(data) + 1)]
         case _:
-            for _ in range(rng.choice((1, 1, 2))):
-                parts[at] = sealed(change(rng, parts[at]), salt)
-                at = rng.randrange(len(parts))
+            for victim in dict.fromkeys((at, rng.choice((at, at, rng.randrange(len(parts)))))):
+                parts[victim] = sealed(change(rng, parts[victim]), salt)
     return data[:start] + b"".join(parts) + tail
 
 
@@ -516,9 +515,12 @@ def mutate_log_record(rng: Random, record: bytes) -> bytes:
     """What follows the size of a record of a consumer log."""
     _, at = read_varint(record, 0)
     body = record[at:-8]
-    kind = body[0]
-    number, at = read_varint(body, 1)
-    count, at = read_varint(body, at)
+    try:
+        kind = body[0]
+        number, at = read_varint(body, 1)
+        count, at = read_varint(body, at)
+    except IndexError:  # one that was changed before
+        return scratch(rng, body)
     rest = body[at:]
     match rng.randrange(8):
         case 0:

@@ -294,6 +294,8 @@ class Cases:
             return
         if not is_help:
             return
+        if not is_ok:
+            found.pop(-1, None)  # only the whole view looks whether the listed blocks are there
         may_come = self.base.published | self.base.later
         if is_scan:
             may_come = {seq: (subject, None, data) for seq, (subject, _, data) in may_come.items()}

@@ -146,6 +146,7 @@ def test_a_name_with_a_number_out_of_proportion_costs_no_memory(root: Path) -> N
     ("offset", "fmt", "value", "section"),
     [
         (24, "<Q", 2**64 - 1, None),  # epoch
+        (32, "<Q", 9, None),  # block_id: the last block would be looked for elsewhere
         (56, "<Q", 2**63, None),  # last_seq
         (56, "<Q", 2**62, None),
         (64, "<q", 2**40, None),  # num_subjects: room was made for them before one was looked at
@@ -399,3 +400,14 @@ def test_a_consumer_whose_state_cannot_be_begins_anew_once(root: Path) -> None:
     with penstock.open(root) as db:
         assert db.get_stream("S").consumer("one").info().ack_floor.stream_seq == 4
         assert not [one for one in db.get_stream("S").findings if "cannot be read" in one.text]
+
+
+def test_a_repair_takes_no_message_for_lost_that_a_block_holds(root: Path) -> None:
+    """The checkpoint named another generation of a block: its messages were recorded as lost, and with that deleted."""
+    lie_in_checkpoint(at(root, "CHECKPOINT"), 8, "<Q", 1 << 63 | 7, section=0)
+    found = check_store(str(root)).damage
+    assert {problem.path for problem in found} == {str(at(root, "CHECKPOINT"))}
+    after = repair_store(str(root), None).after
+    assert after is not None and after.is_ok and held(root) == ALL
+    at(root, "CHECKPOINT").unlink()
+    assert held(root) == ALL

@@ -581,7 +581,12 @@ class StreamChecker:
         """Blocks that the checkpoint of the last stop lists, and that are not there."""
         head = self.snapshot.head if self.snapshot is not None else None
         for path, live in read_evidence(self.disk, self.paths, identity.stream_id, head).missing:
-            lost = [left for first, last in live.ranges() for left in subtract((first, last + 1), (self.recorded,))]
+            there = self.alive_in(live)
+            if there:
+                text = f"it does not agree with the blocks: it looks for messages in {os.path.basename(path)}, which others hold"
+                self.add("damaged file", self.paths.checkpoint, text, size=self.size_of(self.paths.checkpoint))
+            known = (self.recorded, there)
+            lost = [left for first, last in live.ranges() for left in subtract((first, last + 1), known)]
             for start, stop in lost:
                 self.explained.add_range(start, stop - 1)
             if lost:
@@ -590,6 +595,16 @@ class StreamChecker:
                     f"the block is missing; costs {number} message{'' if number == 1 else 's'}, {format_ranges(lost)}"
                 )
                 self.add("missing file", path, text, seqs=lost)
+
+    def alive_in(self, seqs: SeqSet) -> SeqSet:
+        """Those of some sequences that the blocks hold which are there."""
+        found = SeqSet()
+        for first, last in seqs.ranges() if self.snapshot is not None else ():
+            seq = self.snapshot.query.next_seq((), first, last + 1)
+            while seq:
+                found.add(seq)
+                seq = self.snapshot.query.next_seq((), seq + 1, last + 1) if seq < last else 0
+        return found
 
     # What is left over.
 

@@ -30,6 +30,7 @@ from penstock.kernel.block_scan import scan_block
 from penstock.kernel.constants import FLAGS, HEADER_STRIDE, REASONS, RECORDS_START
 from penstock.kernel.marks import Marks
 from penstock.kernel.record import decode
+from penstock.kernel.seq_set import SeqSet
 from penstock.kernel.subject import is_valid_subject
 from penstock.store.checkpoint import decode_checkpoint
 from penstock.store.file_store import FileStore
@@ -299,7 +300,10 @@ class StreamRepair:
                 if problem.kind == "damaged records":
                     seqs += live_in(store, start, stop)
                 elif problem.kind == "missing file":
-                    gone += subtract((start, stop), (store.lost,))
+                    alive = SeqSet()  # what some block holds is not lost, whatever was said of another
+                    for seq in live_in(store, start, stop):
+                        alive.add(seq)
+                    gone += subtract((start, stop), (store.lost, alive))
         now = store.clock.now_ns()
         if seqs:
             store.core.delete_all(seqs, LOST, now)

@@ -171,6 +171,9 @@ def open_checkpoint(data: bytes) -> tuple[Checkpoint, Iterator[RawRow]] | None:
     found.subjects = subjects
     found.expiries = list(_EXPIRY.iter_unpack(expiries))
     totals = found.messages, found.message_bytes
+    last = _BLOCK.unpack(rows[-_BLOCK.size :]) if len(rows) >= _BLOCK.size else (0,) * 8
+    if (last[0], last[7]) != (found.block_id, found.offset):
+        return None  # the position is where the last block ends
     if (
         blocks_fault(rows, dead, len(filters), found.floor, found.last_seq, *totals) is not None
         or subjects_fault(subjects, found.num_subjects, NUMBER_STOP, found.last_seq, found.messages) is not None

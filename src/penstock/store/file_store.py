@@ -309,15 +309,22 @@ class FileStore(Store):
             kernel.set_ends(self.index, min(self.index.floor, data_last + 1), data_last)
             committed = min(last_seq, max(found.newly_lost.last or 0, data_last))
             if committed > data_last:
-                self.core.skip(data_last + 1, committed - data_last, LOST, now)
+                self._skip(data_last + 1, committed - data_last, LOST, now)
             if last_seq > committed:
-                self.core.skip(committed + 1, last_seq - committed, USER, now)
+                self._skip(committed + 1, last_seq - committed, USER, now)
             self.skips.add_range(data_last + 1, last_seq)
         if interior:
             self.core.log_ranges(interior, LOST, now)
         self.lost.update(found.newly_lost)
         if interior or last_seq > data_last:
             self.commit()
+
+    def _skip(self, first: int, count: int, reason: int, now: int) -> None:
+        """Sequences that hold no message. A block that claims the last one there is leaves none to be given out."""
+        try:
+            self.core.skip(first, count, reason, now)
+        except ValueError as error:
+            raise CorruptBlock(self.paths.blocks, 0, f"{error}; `penstock verify` reads what is there") from error
 
     def go_on_above(self, seq: int) -> None:
         """Somebody has seen sequences up to `seq`: those above our last are lost, and never given out again."""
@@ -335,7 +342,7 @@ class FileStore(Store):
 
     def _record_above(self, first: int, seq: int) -> None:
         kernel.set_ends(self.index, self.index.floor, first - 1)
-        self.core.skip(first, seq + 1 - first, LOST, self.clock.now_ns())
+        self._skip(first, seq + 1 - first, LOST, self.clock.now_ns())
         self.commit()
 
     # Blocks: what the core asks for.
@@ -970,7 +977,7 @@ class FileStore(Store):
             kernel.set_ends(self.index, self.index.floor, self.cut_last)
         if seq > self.index.last_seq:
             # The last sequences that stay were deleted, and no record of them is left.
-            self.core.skip(self.index.last_seq + 1, seq - self.index.last_seq, COMPACT, now)
+            self._skip(self.index.last_seq + 1, seq - self.index.last_seq, COMPACT, now)
         if self.is_cut_applied and floor > 1:
             self.core.log_floor(floor, COMPACT, now)
         elif floor > self.index.floor and floor <= self.index.last_seq + 1:
