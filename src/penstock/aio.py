@@ -376,7 +376,7 @@ class Stream:
         timeout: float | None = None,
     ) -> AsyncIterator[Message]:
         """Messages as they come: new ones only, or from `start_seq` or `since` on; ends after `timeout` seconds
-        without one."""
+        without one, and when the database is closed."""
         return self._followed(*self._sync._follow_from(subjects, start_seq, since), timeout)
 
     async def _followed(self, filters: list[str], next_seq: int, timeout: float | None) -> AsyncIterator[Message]:
@@ -400,6 +400,9 @@ class Stream:
                         await self._next_news(news, seen)
                 except TimeoutError:
                     return
+        except StoreClosed:
+            if not self._sync.was_closed:
+                raise  # the stream was deleted
         finally:
             self._news.discard(news)
 

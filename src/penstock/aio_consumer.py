@@ -104,7 +104,8 @@ class Consumer:
         return found[0] if found else None
 
     async def messages(self, *, timeout: float | None = None, prefetch: int = 1) -> AsyncIterator[ConsumerMessage]:
-        """Messages as they come, until the handle is closed; with `timeout`, until none has come for so many seconds.
+        """Messages as they come, until the handle or the database is closed; with `timeout`, until none has come for
+        so many seconds.
 
         prefetch: so many are delivered at once and given out one by one; those that the loop has not come to when it
         ends come again only after `ack_wait`.
@@ -114,7 +115,7 @@ class Consumer:
             try:
                 found = await self.fetch(prefetch, timeout)
             except StoreClosed:
-                if self._sync._is_closed:
+                if self._sync._is_closed or self._stream._sync.was_closed:
                     return  # by another task: who closes the handle ends the loop
                 raise
             if not found:

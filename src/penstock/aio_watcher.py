@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from penstock.db.feed import Fed, Feed
 from penstock.db.watcher import converted
+from penstock.errors import StoreClosed
 
 if TYPE_CHECKING:
     from penstock.aio import Stream
@@ -21,7 +22,7 @@ class Watcher(Generic[T], AsyncIterator[T | None]):
     """An endless async iterator: what there is, one None after it, then every change as it is committed.
 
     With a timeout it ends when nothing has come for so long; iterating again waits anew. `close` ends it, also one
-    that another task waits for; so does `async with`.
+    that another task waits for; so do `async with`, and closing the database.
     """
 
     def __init__(
@@ -53,15 +54,19 @@ class Watcher(Generic[T], AsyncIterator[T | None]):
             if self._ready:
                 return self._ready.popleft()
             self._news.clear()
-            seen = self._stream._sync._head()
-            taken = await self._stream._in_turn(self._take)
-            self._ready.extend(converted(taken, self._convert))
-            if taken:
-                continue
             try:
+                seen = self._stream._sync._head()
+                taken = await self._stream._in_turn(self._take)
+                self._ready.extend(converted(taken, self._convert))
+                if taken:
+                    continue
                 async with asyncio.timeout(self._timeout):
                     await self._stream._next_news(self._news, seen)
             except TimeoutError:
+                break
+            except StoreClosed:
+                if not self._stream._sync.was_closed:
+                    raise  # the stream was deleted
                 break
         raise StopAsyncIteration
 

@@ -666,11 +666,17 @@ class CorruptBlock(StoreError):
 
 
 class StoreLocked(StoreError):
-    """Another process writes to the store; `holder` has its pid, host, since and command, as far as they are known."""
+    """Somebody writes to the store; `holder` has the pid, host, since and command, as far as they are known."""
 
     def __init__(self, path: str | os.PathLike[str], holder: Mapping[str, Any]) -> None:
         self.path, self.holder = os.fspath(path), dict(holder)
         pid, host, since, command = (self.holder.get(key) or "unknown" for key in ("pid", "host", "since", "command"))
+        if (pid, host) == (os.getpid(), os.uname().nodename):
+            super().__init__(
+                f"{self.path} is open for writing in this process already, since {since}: use that database, or close "
+                "it first (`with penstock.open(...)` does); read_only=True opens it for reading beside it"
+            )
+            return
         super().__init__(
             f"{self.path} is open for writing in another process: pid {pid} on host {host} since {since}, "
             f"command {command}. Close it there (or stop that process), or open the store read-only here"

@@ -228,8 +228,7 @@ def test_a_close_answers_those_who_wait(root: Path, disk: CrashDisk) -> None:
             answers = await asyncio.gather(*tasks, return_exceptions=True)
             kept = [answer.seq for answer in answers if isinstance(answer, penstock.Ack)]
             assert all(isinstance(answer, penstock.Ack | StoreClosed) for answer in answers), answers
-            with pytest.raises(StoreClosed):
-                await follower
+            assert len(await follower) <= len(kept), "it ends"
         disk.sync_delay_us = 0
         with penstock.open(root) as again:
             found = {msg.seq for msg in again.stream("S").read()}

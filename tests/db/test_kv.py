@@ -345,8 +345,9 @@ def test_a_bucket_of_a_closed_database_says_so(root: Path) -> None:
         assert next(watcher) is None
     with pytest.raises(errors.StoreClosed):
         kv.get("a")
+    assert list(watcher) == []
     with pytest.raises(errors.StoreClosed):
-        next(watcher)
+        kv.watch()
 
 
 # On an event loop.

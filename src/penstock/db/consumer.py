@@ -95,7 +95,8 @@ class Consumer:
         return found[0] if found else None
 
     def messages(self, *, timeout: float | None = None, prefetch: int = 1) -> Iterator[ConsumerMessage]:
-        """Messages as they come, until the handle is closed; with `timeout`, until none has come for so many seconds.
+        """Messages as they come, until the handle or the database is closed; with `timeout`, until none has come for
+        so many seconds.
 
         prefetch: so many are delivered at once and given out one by one: faster, but those that the loop has not come
         to when it ends come again only after `ack_wait`, and their `ack_wait` has begun.
@@ -104,8 +105,8 @@ class Consumer:
             try:
                 found = self.fetch(prefetch, timeout)
             except StoreClosed:
-                if self._is_closed:
-                    return  # by another thread: who closes the handle ends the loop
+                if self._is_closed or self._stream.was_closed:
+                    return  # by another thread: who closes the handle or the database ends the loop
                 raise
             if not found:
                 return

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -133,12 +134,13 @@ class Database:
         self.on_change: list[Callable[[str], None]] = []  # told the name of a stream that came, changed or went
         self.root: Root | None = None
         if not read_only:
-            self.root = root or Root(self.path, self.disk)
-            self.root.join(self)
+            joined = root or Root(self.path, self.disk)
+            joined.join(self)
+            self.root = joined
             try:
                 self._mark()
                 self._tidy()
-                self.root.open_door()
+                joined.open_door()
             except BaseException:
                 self.close()
                 raise
@@ -518,6 +520,14 @@ class Database:
                 self.root.leave(self)
             if errors:
                 raise errors[0]
+
+    def __del__(self) -> None:
+        """Dropped without `close`: as with a file, it is closed, and a warning says so."""
+        if getattr(self, "root", None) is None or self._is_closed or self._pid != os.getpid():
+            return
+        text = f"unclosed {self!r}: close it, or use `with penstock.open(...)`"
+        warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
+        self.close()
 
     def __enter__(self) -> Database:
         return self

@@ -3,12 +3,15 @@ databases of all its accounts."""
 
 from __future__ import annotations
 
+import gc
+import os
 import threading
+import weakref
 from typing import TYPE_CHECKING
 
 from penstock.db.door import Door
 from penstock.db.lock import WriteLock
-from penstock.errors import StoreError
+from penstock.errors import StoreError, StoreLocked
 from penstock.kernel.committer import Committer
 from penstock.kernel.disk import Disk
 
@@ -19,16 +22,17 @@ if TYPE_CHECKING:
 class Root:
     """Who may write below a directory: we.
 
-    Always true: the lock is held while a database is joined; the last one to leave lets go of it.
+    Always true: the lock is held while a database is joined; the last one to leave lets go of it. A database that is
+    dropped without being closed leaves when it is collected: nothing here keeps it alive.
     """
 
     def __init__(self, path: str, disk: Disk) -> None:
         self.path = path
         self.disk = disk
         self.committer = Committer()
-        self._guard = threading.Lock()
-        self._databases: dict[str, Database] = {}
-        self.lock = WriteLock(path)
+        self._guard = threading.RLock()  # the collector may close a database anywhere, also in here
+        self._databases: weakref.WeakValueDictionary[str, Database] = weakref.WeakValueDictionary()
+        self.lock = _lock(path)
         self._door: Door | None = None
 
     def join(self, database: Database) -> None:
@@ -75,7 +79,18 @@ class Root:
 
     def forget(self) -> None:
         """In a forked child: locks that another thread held would hang it; threads and door are the parent's."""
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         self.committer.forget_threads()  # type: ignore[attr-defined]
         if self._door is not None:
             self._door.forget()
+
+
+def _lock(path: str) -> WriteLock:
+    """The lock. Where this process has it, that may be garbage which nobody has collected yet."""
+    try:
+        return WriteLock(path)
+    except StoreLocked as error:
+        if error.holder.get("pid") != os.getpid():
+            raise
+    gc.collect()
+    return WriteLock(path)

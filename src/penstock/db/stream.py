@@ -98,6 +98,7 @@ class Stream:
         self._lock = threading.RLock()
         self._store = rules.store
         self._is_beside = isinstance(rules.store, Snapshot)
+        self.was_closed = False  # with the database: who waits for its messages has heard them all
         self.is_forked = False  # this process is not the one that opened it
         self._listeners: list[Callable[[], None]] = []
         self._waits_for_disk = isinstance(rules.store, FileStore) and rules.store.durability == "disk"
@@ -271,7 +272,7 @@ class Stream:
         timeout: float | None = None,
     ) -> Iterator[Message]:
         """Messages as they come: new ones only, or from `start_seq` or `since` on. Ends after `timeout` seconds
-        without one."""
+        without one, and when the database is closed."""
         return self._followed(*self._follow_from(subjects, start_seq, since), timeout)
 
     def _follow_from(self, subjects: Subjects, start_seq: int | None, since: When) -> tuple[list[str], int]:
@@ -298,6 +299,9 @@ class Stream:
                 next_seq = max(next_seq, reader.next_seq)
                 if not self._wait_for_news(woken, seen, timeout):
                     return
+        except StoreClosed:
+            if not self.was_closed:
+                raise  # the stream was deleted
         finally:
             self._listeners.remove(woken.set)
 
@@ -579,6 +583,7 @@ class Stream:
 
     def _close(self) -> None:
         with self._lock:
+            self.was_closed = True
             self._log_free.wait_for(lambda: not self._log_users)
             try:
                 if self._consumers is not None:

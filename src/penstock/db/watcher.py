@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 from penstock.db.feed import Fed, Feed
 from penstock.db.stream import Stream
+from penstock.errors import StoreClosed
 
 T = TypeVar("T")
 
@@ -18,7 +19,7 @@ class Watcher(Generic[T], Iterator[T | None]):
     """An endless iterator: what there is, one None after it, then every change as it is committed.
 
     With a timeout it ends when nothing has come for so long; iterating again waits anew. `close` ends it, also from
-    another thread; so do `with`, and letting go of it.
+    another thread; so do `with`, letting go of it, and closing the database.
     """
 
     def __init__(self, stream: Stream, feed: Feed, convert: Callable[[Fed], T | None], timeout: float | None) -> None:
@@ -40,10 +41,15 @@ class Watcher(Generic[T], Iterator[T | None]):
             if self._ready:
                 return self._ready.popleft()
             self._woken.clear()
-            seen = self._stream._head()
-            taken = self._feed.take()
-            self._ready.extend(converted(taken, self._convert))
-            if not taken and not self._stream._wait_for_news(self._woken, seen, self._timeout):
+            try:
+                seen = self._stream._head()
+                taken = self._feed.take()
+                self._ready.extend(converted(taken, self._convert))
+                if not taken and not self._stream._wait_for_news(self._woken, seen, self._timeout):
+                    break
+            except StoreClosed:
+                if not self._stream.was_closed:
+                    raise  # the stream was deleted
                 break
         raise StopIteration
 
