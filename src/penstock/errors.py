@@ -336,6 +336,22 @@ class StorageExceeded(ApiError):
     code, err_code, description = 500, 10047, "insufficient storage resources available"
 
 
+class SnapshotMissing(ApiError):
+    code, err_code = 500, 10064
+    description = (
+        "snapshot failed: this version of Penstock does not have snapshots of streams yet; stop the server and copy "
+        "the store's folder, or use `penstock export`"
+    )
+
+
+class RestoreMissing(ApiError):
+    code, err_code = 500, 10062
+    description = (
+        "restore failed: this version of Penstock does not have snapshots of streams yet; `penstock import` takes "
+        "messages with their sequences and times"
+    )
+
+
 class StreamCreateFailed(ApiError):
     code, err_code, description = 500, 10049, "error creating store for stream"
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from tests.api.conftest import Caller, Place
 
 from penstock.api.call import Call, Endpoint
@@ -141,11 +142,56 @@ def test_a_level_above_ours_is_refused(run: Run) -> None:
 def test_unknown_subjects_have_no_answer(run: Run) -> None:
     async def test(place: Place) -> None:
         await place.caller.api("STREAM.CREATE.S", {"name": "S"})
-        for subject in ("FOO", "STREAM.INFO", "STREAM.INFO.S.x", "INFO.x", "STREAM.SNAPSHOT.S", "META.LEADER.STEPDOWN"):
+        for subject in ("FOO", "STREAM.INFO", "STREAM.INFO.S.x", "INFO.x", "STREAM.SNAPSHOT", "META.LEADER.STEPDOWN"):
             asked = asyncio.ensure_future(place.caller.api(subject))
             assert "total" in await place.caller.api("STREAM.NAMES")  # a later one is answered
             assert not asked.done()
             asked.cancel()
+
+    run(test)
+
+
+def test_what_is_not_there_yet_is_refused_by_name_and_at_once(run: Run) -> None:
+    async def test(place: Place) -> None:
+        refused = await place.caller.api("STREAM.CREATE.S", {"name": "S", "compression": "s2"})
+        assert (refused["error"]["code"], refused["error"]["err_code"]) == (500, 10052)
+        assert refused["error"]["description"].startswith("compression: this version of Penstock does not have")
+        created = await place.caller.api("STREAM.CREATE.S", {"name": "S"})
+        assert created["config"]["compression"] == "none"
+        refused = await place.caller.api("STREAM.UPDATE.S", created["config"] | {"compression": "s2"})
+        assert refused["type"].endswith("stream_update_response") and "compression" in refused["error"]["description"]
+        for verb, err_code in (("SNAPSHOT", 10064), ("RESTORE", 10062)):
+            refused = await place.caller.api(f"STREAM.{verb}.S", {"deliver_subject": "d"})
+            assert refused["type"] == f"io.nats.jetstream.api.v1.stream_{verb.lower()}_response"
+            assert (refused["error"]["code"], refused["error"]["err_code"]) == (500, err_code)
+            assert refused["error"]["description"].startswith(
+                f"{verb.lower()} failed: this version of Penstock does not"
+            )
+        missing = await place.caller.api("STREAM.SNAPSHOT.NONE", {"deliver_subject": "d"})
+        assert missing["error"]["err_code"] == 10059
+
+    run(test)
+
+
+CONSUMER = {"stream_name": "S", "config": {"durable_name": "C", "ack_policy": "explicit"}}
+# Every subject of the API of 2.15 with names for its places; those for the system account are asked in test_system*.
+SUBJECTS = """INFO STREAM.CREATE.S STREAM.UPDATE.S STREAM.NAMES STREAM.LIST STREAM.INFO.S STREAM.PURGE.S
+    STREAM.MSG.GET.S STREAM.MSG.DELETE.S STREAM.SNAPSHOT.S STREAM.RESTORE.S STREAM.LEADER.STEPDOWN.S
+    STREAM.PEER.REMOVE.S
+    STREAM.PEER.EVACUATE.S STREAM.CANCEL_MOVE.S CONSUMER.CREATE.S CONSUMER.CREATE.S.C CONSUMER.CREATE.S.C.f
+    CONSUMER.DURABLE.CREATE.S.C CONSUMER.NAMES.S CONSUMER.LIST.S CONSUMER.INFO.S.C CONSUMER.DELETE.S.C
+    CONSUMER.PAUSE.S.C CONSUMER.UNPIN.S.C CONSUMER.RESET.S.C CONSUMER.LEADER.STEPDOWN.S.C CONSUMER.PEER.REMOVE.S.C
+    CONSUMER.PEER.EVACUATE.S.C STREAM.DELETE.S"""
+
+
+@pytest.mark.parametrize("subject", SUBJECTS.split())
+def test_every_request_of_the_api_is_answered(run: Run, subject: str) -> None:
+    async def test(place: Place) -> None:
+        await place.caller.api("STREAM.CREATE.S", {"name": "S"})
+        await place.caller.api("CONSUMER.DURABLE.CREATE.S.C", CONSUMER)  # the reference's RESET is silent without one
+        async with asyncio.timeout(60):
+            answer = await place.caller.api(subject, {})
+        assert answer["type"].startswith("io.nats.jetstream.api.v1.")
 
     run(test)
 

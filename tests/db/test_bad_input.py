@@ -31,6 +31,9 @@ from penstock.errors import (
     StoreClosed,
     StoreLocked,
 )
+from penstock.kernel.disk import Disk
+from penstock.store.identity import read_identity, with_config, write_identity
+from penstock.store.layout import StreamPaths
 from penstock.testing import SPACE_KINDS, CrashDisk, FakeClock, crash_image
 
 # Places.
@@ -730,3 +733,21 @@ def test_an_empty_subject_in_a_large_batch_is_refused_and_named(tmp_path: Path) 
 
 class Rows(list[object]):
     """A list of somebody's own."""
+
+
+def test_a_stream_that_an_older_version_made_with_compression_opens_and_shows_what_is_so(root: Path) -> None:
+    """It was taken, echoed and stored raw."""
+    with penstock.open(root) as db:
+        db.stream("S", max_msgs=5).publish("S", b"x")
+        with pytest.raises(FeatureMissing, match="compression: this version of Penstock does not have compression"):
+            db.stream("T", compression="s2")
+        with pytest.raises(FeatureMissing, match="compression"):
+            db.key_value("B", compression=True)
+    paths, disk = StreamPaths(str(root / "$G" / "S")), Disk()
+    identity = read_identity(disk, paths)
+    write_identity(disk, paths, with_config(identity, identity.config | {"compression": "s2"}))
+    for read_only in (False, True):
+        with penstock.open(root, read_only=read_only) as db:
+            stream = db.get_stream("S")
+            assert stream.config.compression == "none" and stream.get(1).data == b"x"
+            assert read_only or db.stream("S", max_msgs=6).config.max_msgs == 6

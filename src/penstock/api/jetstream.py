@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.api import account_info, consumer_requests, consumers, messages, purge, standalone, streams
+from penstock.api import account_info, consumer_requests, consumers, messages, purge, snapshots, standalone, streams
 from penstock.api.account import JetStreamAccount
 from penstock.api.advisories import Advisories
 from penstock.api.call import Call, Endpoint, Fields
@@ -42,6 +42,7 @@ ENDPOINTS = (
     *messages.ENDPOINTS,
     *consumers.ENDPOINTS,
     *consumer_requests.ENDPOINTS,
+    *snapshots.ENDPOINTS,
     *standalone.ENDPOINTS,
 )
 TEMPORARY = os.path.join(tempfile.gettempdir(), "nats", "penstock")  # where no store_dir is given

@@ -89,7 +89,6 @@ async def _create(account: JetStreamAccount, config: StreamConfig, pedantic: boo
         log.warning("stream %s of account %s cannot be created: %s", config.name, account.account.name, error)
         raise StreamCreateFailed from error
     account.follow(config.name)
-    _tell_of_compression(config)
     return account.stream(config.name)
 
 
@@ -117,7 +116,6 @@ async def update(call: Call) -> Fields:
         except (StoreError, OSError) as error:
             raise StreamUpdateFailed(str(error)) from error
         account.follow(config.name)
-        _tell_of_compression(config)
     await intake.settled()
     fields = await locked(intake, lambda: info_fields(intake, domain=account.jetstream.domain))
     account.tell_soon(config.name, "modify")
@@ -137,13 +135,6 @@ async def _validated(account: JetStreamAccount, config: StreamConfig, pedantic: 
     check_window(checked, account.jetstream.window_ns_max)
     account.check_max_bytes(checked)
     return checked
-
-
-def _tell_of_compression(config: StreamConfig) -> None:
-    if config.compression != "none":
-        log.warning(
-            "stream %s: compression %s is accepted; blocks are still stored raw", config.name, config.compression
-        )
 
 
 async def delete(call: Call) -> Fields:

