@@ -14,9 +14,10 @@ import pytest
 from cli_cases import Run, block, flip, spawn
 
 import penstock
-from penstock.cli.pipeline_run import explain
+from penstock.cli.pipeline_run import _print_state, explain
 
 pytest.importorskip("pyspark")
+from penstock.spark.report import Facts
 
 
 @pytest.fixture(scope="module")
@@ -144,3 +145,51 @@ def test_the_words_of_a_failed_job_are_ours_where_it_has_them() -> None:
     text = "Job aborted\n  File x\npenstock.spark.errors.PenstockSparkError: data/000001.blk: gone\n at java"
     assert explain(text, "log") == "data/000001.blk: gone"
     assert explain("[BAD] something\nmore", "/tmp/log") == "[BAD] something (Spark's log: /tmp/log)"
+
+
+def test_the_state_names_every_stream_in_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A table of seven wide numbers once left the stream's name no column."""
+    monkeypatch.setenv("COLUMNS", "80")
+    many = 123_456_789_012
+    names = ("messages", "bytes", "subjects", "deleted", "skipped", "lost", "duplicates")
+    row = dict.fromkeys(names, many) | {"mean_per_minute": many, "peak_per_minute": many}
+    consumer = {"consumer": "billing", "delivered_seq": many, "ack_floor_seq": many, "num_ack_pending": 9_999,
+                "num_pending": 99_999, "num_given_up": 9_999}  # fmt: skip
+    subject = {"subject": "orders.eu.42", "messages": many, "data_bytes": many, "first_seq": many, "last_seq": many}
+    percentiles = {"what": "size"} | dict.fromkeys(("min", "p50", "p90", "p99", "max"), many)
+    _print_state(
+        Facts(
+            path="/data",
+            streams=[{"stream": "*"} | row, {"stream": "APP/ORDERS"} | row],
+            percentiles=[{"stream": "APP/ORDERS"} | percentiles],
+            histograms={},
+            rates=("minute", []),
+            top_subjects=[{"stream": "APP/ORDERS"} | subject],
+            gaps=[],
+            duplicates=[],
+            consumers=[{"stream": "APP/ORDERS"} | consumer],
+        )
+    )
+    lines = capsys.readouterr().out.splitlines()
+    heads = [line for line in lines if line.startswith(("stream", " stream"))]
+    assert len(heads) == 5
+    assert sum("APP/ORDERS" in line for line in lines) == 5, "\n".join(lines)
+    assert sum(line.count(f"{many:,}") for line in lines) == 3 + 2 + 1 + 2, "no number is cut"
+    assert "billing" in "".join(lines)
+
+
+def test_the_state_fits_80_columns_with_numbers_of_a_million(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    row = dict.fromkeys(
+        ("messages", "bytes", "subjects", "deleted", "skipped", "lost", "duplicates", "mean_per_minute",
+         "peak_per_minute"), 1_234_567,
+    )  # fmt: skip
+    _print_state(
+        Facts("/data", [{"stream": "*"} | row, {"stream": "ORDERS"} | row], [], {}, ("minute", []), [], [], [])
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("ORDERS" in line for line in lines) == 2 and max(map(len, lines)) <= 80

@@ -112,6 +112,22 @@ def test_a_consumer_ahead_of_its_stream_is_told_from_one_that_starts_later() -> 
     assert reason.code == "starts_later"
 
 
+def test_who_gave_some_up_is_not_said_to_have_everything_acknowledged() -> None:
+    reasons = consumer(PULL, num_pending=0, given_up=(3,), listeners=Listeners(num_waiting=1))
+    assert codes(reasons) == ["caught_up", "given_up"]
+    assert "was acknowledged or given up" in reasons[0].text and "delivered and acknowledged" not in reasons[0].text
+    assert reasons[1].text.startswith("1 message was given up")
+
+
+def test_one_message_is_spoken_of_in_the_singular() -> None:
+    for changes, text in (
+        ({"num_pending": 0, "num_ack_pending": 1}, "1 message waits for its acknowledgement"),
+        ({"num_pending": 0, "num_ack_pending": 2}, "2 messages wait for their acknowledgement"),
+        ({"config": changed(PULL, max_ack_pending=1), "num_ack_pending": 1}, "1 message is delivered and not"),
+    ):
+        assert any(text in reason.text for reason in consumer(**({"config": PULL} | changes))), text
+
+
 def test_what_was_given_up_is_named_beside_the_rest() -> None:
     reasons = consumer(changed(PULL, max_deliver=3), given_up=tuple(range(1, 13)), listeners=Listeners(num_waiting=1))
     assert codes(reasons) == ["delivers", "given_up"]

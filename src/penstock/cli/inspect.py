@@ -18,6 +18,7 @@ from penstock.cli.output import (
     inclusive,
     moment,
     print_json,
+    print_table,
     short_path,
     size,
     table,
@@ -164,7 +165,7 @@ def _print(facts: dict[str, Any], shown: list[str], is_whole: bool) -> None:
                 escape(name), f"{stream['messages']:,}", size(taken), str(stream["first_seq"]),
                 str(stream["last_seq"]), moment(stream["last_time_ns"]),
             )  # fmt: skip
-        out.print(overview)
+        print_table(out, overview)
     for name, stream in zip(shown, facts["streams"], strict=True):
         _print_stream(out, name, stream, facts["store"])
 
@@ -220,7 +221,7 @@ def _print_blocks(out: Console, blocks: list[dict[str, Any]], root: str) -> None
             f"{block['first_seq']}-{block['last_seq']}", moment(block["first_time_ns"])[:16],
             "yes" if block["has_summary"] else "-",
         )  # fmt: skip
-    out.print(made)
+    print_table(out, made)
 
 
 def _print_subjects(out: Console, stream: dict[str, Any]) -> None:
@@ -235,7 +236,7 @@ def _print_subjects(out: Console, stream: dict[str, Any]) -> None:
     if total > len(top):
         rest = stream["subject_messages"] - sum(row["messages"] for row in top)
         made.add_row(f"[dim]… {total - len(top):,} more[/]", f"[dim]{rest:,}[/]")
-    out.print(made)
+    print_table(out, made)
 
 
 def _print_consumers(out: Console, consumers: list[dict[str, Any]]) -> None:
@@ -249,7 +250,7 @@ def _print_consumers(out: Console, consumers: list[dict[str, Any]]) -> None:
             f"{one['delivered_stream_seq']:,}", f"{one['ack_floor_stream_seq']:,}", f"{one['num_ack_pending']:,}",
             f"{one['num_pending']:,}", f"{len(one['given_up']):,}",
         )  # fmt: skip
-    out.print(made)
+    print_table(out, made)
 
 
 def _limit(name: str, value: int) -> str:

@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 OK, DAMAGED, REFUSED, UNUSABLE, INTERRUPTED, PIPE_CLOSED = 0, 1, 1, 2, 130, 141
+NAME_WIDTH = 12  # of a column of text, at least: what is longer is folded
 Advance = Callable[[int], None]
 
 
-def console() -> Console:
+def console(width: int | None = None) -> Console:
     """Standard output for people: no colour and 80 columns when it is not a terminal."""
     from rich.console import Console
 
-    return Console(highlight=False, markup=True, emoji=False, soft_wrap=False)
+    return Console(highlight=False, markup=True, emoji=False, soft_wrap=False, width=width)
 
 
 def table(*columns: str, title: str = "", right: Sequence[str] = ()) -> Table:
@@ -40,6 +41,18 @@ def table(*columns: str, title: str = "", right: Sequence[str] = ()) -> Table:
         else:
             made.add_column(name, overflow="fold")
     return made
+
+
+def print_table(out: Console, made: Table) -> None:
+    """Print a table; wider than the console where its numbers would otherwise leave no room for names, or be cut."""
+    from rich.text import Text
+
+    width = 0
+    for column in made.columns:
+        cells = [column.header, *column.cells]
+        widest = max(Text.from_markup(cell).cell_len if isinstance(cell, str) else 0 for cell in cells)
+        width += 3 + (widest if column.no_wrap else min(widest, NAME_WIDTH))  # 3: padding, and the rule between columns
+    (out if width <= out.width else console(width)).print(made)
 
 
 def print_json(value: Any) -> None:

@@ -23,6 +23,7 @@ from penstock.cli.output import (
     escape,
     inclusive,
     print_json,
+    print_table,
     short_path,
     size,
     table,
@@ -196,7 +197,7 @@ def _print_verify(found: Verified) -> None:
             f"[red]{damage}[/]" if damage else "0",
         )  # fmt: skip
     if found.streams:
-        out.print(made)
+        print_table(out, made)
     for problem in found.problems:
         label = "[yellow]known[/]" if problem.is_known else "[red]damage[/]"
         where = f"{escape(short_path(problem.path, found.path))}" + (
@@ -266,22 +267,26 @@ def _print_state(facts: Facts) -> None:
     from penstock.spark.report import CONSUMERS_SHOWN, format_bytes, format_wait
 
     out = console()
-    numbers = ("messages", "stored", "subjects", "gaps", "repeated", "per minute", "peak")
-    made = table("stream", *numbers, right=numbers)
+    # Two tables: the numbers of one would leave no room for the stream's name in 80 columns.
+    numbers = ("messages", "stored", "subjects", "gaps", "repeated")
+    rates = ("per minute", "peak minute")
+    held, came = table("stream", *numbers, right=numbers), table("stream", *rates, right=rates)
     for row in [*facts.streams[1:], *(facts.streams[:1] if len(facts.streams) > 2 else ())]:
-        made.add_row(
-            "all" if row["stream"] == "*" else escape(row["stream"]), f"{row['messages']:,}", size(row["bytes"]),
-            f"{row['subjects']:,}", f"{row['deleted'] + row['skipped'] + row['lost']:,}", f"{row['duplicates']:,}",
-            f"{row['mean_per_minute']:,.0f}", f"{row['peak_per_minute']:,}",
+        name = "all" if row["stream"] == "*" else escape(row["stream"])
+        held.add_row(
+            name, f"{row['messages']:,}", size(row["bytes"]), f"{row['subjects']:,}",
+            f"{row['deleted'] + row['skipped'] + row['lost']:,}", f"{row['duplicates']:,}",
         )  # fmt: skip
-    out.print(made)
+        came.add_row(name, f"{row['mean_per_minute']:,.0f}", f"{row['peak_per_minute']:,}")
+    print_table(out, held)
+    print_table(out, came)
     columns = ("min", "p50", "p90", "p99", "max")
     made = table("stream", "of", *columns, right=columns)
     for row in (row for row in facts.percentiles if row["stream"] != "*" or len(facts.streams) > 2):
         text = format_bytes if row["what"] == "size" else format_wait
         name = "all" if row["stream"] == "*" else escape(row["stream"])
         made.add_row(name, "size" if row["what"] == "size" else "time between", *(text(row[one]) for one in columns))
-    out.print(made)
+    print_table(out, made)
     made = table(
         "stream", "subject", "messages", "bytes", "first", "last", right=("messages", "bytes", "first", "last")
     )
@@ -290,7 +295,7 @@ def _print_state(facts: Facts) -> None:
             escape(row["stream"]), escape(row["subject"]), f"{row['messages']:,}", size(row["data_bytes"] or 0),
             str(row["first_seq"]), str(row["last_seq"]),
         )  # fmt: skip
-    out.print(made)
+    print_table(out, made)
     if facts.consumers:
         columns = ("delivered", "acked", "pending", "behind", "given up")
         made = table("stream", "consumer", *columns, right=columns)
@@ -300,7 +305,7 @@ def _print_state(facts: Facts) -> None:
                 f"{row['ack_floor_seq']:,}", f"{row['num_ack_pending']:,}", f"{row['num_pending']:,}",
                 f"{row['num_given_up']:,}",
             )  # fmt: skip
-        out.print(made)
+        print_table(out, made)
 
 
 # migrate

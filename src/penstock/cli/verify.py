@@ -15,6 +15,7 @@ from penstock.cli.output import (
     escape,
     inclusive,
     print_json,
+    print_table,
     progress,
     short_path,
     size,
@@ -93,7 +94,7 @@ def print_check(found: StoreCheck) -> None:
             f"[red]{damage}[/]" if stream.damage else damage, str(len(stream.known)),
         )  # fmt: skip
     if found.streams:
-        out.print(made)
+        print_table(out, made)
     for problem in found.damage:
         _print_problem(problem, found.root, "red")
     for problem in found.known:

@@ -75,7 +75,7 @@ def _held_back(facts: ConsumerFacts) -> Iterator[Reason]:
         yield Reason("paused", f"it is paused until {_when(until_ns, now_ns)}", True, until_ns)
     if 0 < config.max_ack_pending <= facts.num_ack_pending:
         text = (
-            f"{_messages(facts.num_ack_pending)} are delivered and not acknowledged, and max_ack_pending is "
+            f"{_messages(facts.num_ack_pending, 'is', 'are')} delivered and not acknowledged, and max_ack_pending is "
             f"{config.max_ack_pending}: nothing new comes before some are"
         )
         yield Reason("max_ack_pending", text + _redelivery(facts), True, facts.next_due_ns or 0)
@@ -103,11 +103,14 @@ def _has_nothing(facts: ConsumerFacts) -> Iterator[Reason]:
             yield Reason("empty", "the stream holds no message", True)
     elif not facts.num_ack_pending:
         text = f"it has caught up: everything up to sequence {facts.last_seq} was delivered and acknowledged"
+        if facts.given_up:
+            text = f"it has caught up: everything up to sequence {facts.last_seq} was acknowledged or given up"
         if facts.config.ack_policy == "none":
             text = f"it has caught up: everything up to sequence {facts.last_seq} was delivered"
         yield Reason("caught_up", text, True)
     else:
-        text = f"everything was delivered; {_messages(facts.num_ack_pending)} wait for their acknowledgement"
+        waits = _messages(facts.num_ack_pending, "waits for its", "wait for their")
+        text = f"everything was delivered; {waits} acknowledgement"
         code = "backoff" if facts.config.backoff else "ack_wait"
         is_due = facts.next_due_ns is not None and facts.next_due_ns <= facts.now_ns
         yield Reason(code, text + _redelivery(facts), not is_due, facts.next_due_ns or 0)
@@ -146,7 +149,9 @@ def _by_the_way(facts: ConsumerFacts) -> Iterator[Reason]:
     if facts.given_up:
         some = ", ".join(map(str, facts.given_up[:10])) + (", …" if len(facts.given_up) > 10 else "")
         times = f"{facts.config.max_deliver} times" if facts.config.max_deliver != 1 else "once"
-        text = f"{_messages(len(facts.given_up))} were given up, delivered {times} and not acknowledged: {some}"
+        text = (
+            f"{_messages(len(facts.given_up), 'was', 'were')} given up, delivered {times} and not acknowledged: {some}"
+        )
         yield Reason("given_up", text)
     if facts.config.rate_limit_bps and facts.num_pending:
         yield Reason("rate_limit", f"it delivers no more than {facts.config.rate_limit_bps:,} bits in a second")
@@ -292,8 +297,10 @@ def _redelivery(facts: ConsumerFacts) -> str:
     return f"; the next comes again {_when(due_ns, facts.now_ns)}" if due_ns > facts.now_ns else "; some are due again"
 
 
-def _messages(number: int) -> str:
-    return "1 message" if number == 1 else f"{number:,} messages"
+def _messages(number: int, one: str = "", many: str = "") -> str:
+    """ "1 message", "1,200 messages", with what it or they do."""
+    text, verb = ("1 message", one) if number == 1 else (f"{number:,} messages", many)
+    return f"{text} {verb}" if verb else text
 
 
 def _times(number: int) -> str:
