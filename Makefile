@@ -53,9 +53,10 @@ check: build ## ruff, mypy strict, the architecture test
 bench: .venv/.bench ## the tables of the README, with ratios to the peers
 	@$(BIN)/python -m bench
 
-wheel: build ## dist/penstock-*.whl
-	@$(BIN)/python -m build -q --wheel --no-isolation --outdir dist .
-	@ls dist/*.whl
+wheel: build ## dist/: the source distribution, and a manylinux wheel that is built from it and tried
+	@rm -rf build/dist
+	@$(BIN)/python -m build -q --no-isolation --outdir build/dist . > build.log 2>&1 || { cat build.log; exit 1; }
+	@tools/finish_wheel build/dist dist
 
 sanitize: build ## the kernel tests under the address sanitizer
 	@tools/sanitize
