@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-HERE = os.path.dirname(__file__)
-sys.path[:0] = [HERE, os.path.join(HERE, "..", "server"), os.path.join(HERE, "..", "parity")]
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "server"), str(HERE.parent / "parity")]  # their modules look beside them
 
 
 @pytest.fixture

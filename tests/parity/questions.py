@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
 from consumer_parity_questions import CREATE as CONSUMER_CREATE
 from consumer_parity_questions import Question as ConsumerQuestion
