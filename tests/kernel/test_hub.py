@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -317,7 +318,33 @@ def test_thousands_of_subscriptions_come_and_go_by_their_sids() -> None:
     assert peer.heard.count(b"MSG s.3 3 ") == 2
     assert peer.heard.count(b"MSG") == 1 + 99 * 3 + 2 + 99 * 3
     peer.forget_subs()
-    assert place.sublist.count == 0
+    while place.sublist.count:
+        place.turn()
+
+
+def test_one_with_many_subscriptions_leaves_in_parts_and_hears_nothing_meanwhile() -> None:
+    """Half a million were taken out in one go when their connection closed: nobody else was served for a second."""
+    place = Place()
+    peer, other, publisher = Peer(place), Peer(place), Peer(place)
+    peer.read(b"".join(b"SUB s.%d %d\r\nSUB q.%d group %dq\r\n" % (n, n, n, n) for n in range(1500)))
+    other.read(b"SUB q.> group 1\r\n")
+    peer.forget_subs()
+    counts = [place.sublist.count]
+    while place.sublist.count > 1:
+        heard = place.hub.send(place.sublist, b"s.1499", b"")
+        publisher.read(pub(b"q.7"))
+        place.turn()
+        counts.append(place.sublist.count)
+        assert heard == 0
+    assert counts[0] == 3001 and len(counts) == 9
+    assert max(before - after for before, after in pairwise(counts)) == 400
+    assert peer.heard == b"" and peer.pending == 0
+    assert other.heard.count(b"MSG q.7") == 8
+    assert peer.is_closed
+    place.turn()
+    place.turns = 0
+    place.turn()
+    assert place.turns == 0, "nothing is asked for any more"
 
 
 def test_an_unsubscribe_between_two_messages_of_one_read_takes_effect() -> None:

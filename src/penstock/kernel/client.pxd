@@ -52,7 +52,9 @@ cdef class Client:
     cdef Sub** subs                        # by sid: open addressing, a power of two
     cdef uint32_t sub_capacity
     cdef readonly uint32_t sub_count
+    cdef uint32_t left_at                  # where `leave_some` goes on
 
+    cdef bint leave_some(self, uint32_t most) except -1
     cdef int choke(self, object hearer) except -1
     cdef void release_out(self) noexcept
     cdef uint8_t* room(self, size_t size) except NULL

@@ -247,15 +247,27 @@ cdef class Client:
 
     def leave(self):
         """Leave the account: nothing is heard any more."""
-        cdef uint32_t n
-        for n in range(self.sub_capacity):
-            if self.subs[n] != NULL:
-                self.sublist.remove(self.subs[n])
+        self.leave_some(self.sub_count)
+
+    cdef bint leave_some(self, uint32_t most) except -1:
+        """Take `most` of its subscriptions out of the account, all where there are not more: whether it has left."""
+        cdef Sub* sub
+        while self.left_at < self.sub_capacity:
+            sub = self.subs[self.left_at]
+            if sub != NULL:
+                if most == 0:
+                    return False
+                most -= 1
+                self.subs[self.left_at] = NULL
+                self.sublist.remove(sub)
+            self.left_at += 1
+        self.left_at = 0
         self.sub_count = 0
         free(self.subs)
         self.subs = NULL
         self.sub_capacity = 0
         self.sublist = None
+        return True
 
     def forget_subs(self):
         """The connection is gone. `held` stays until we go: batches of the read that closed us may point into it."""

@@ -16,6 +16,7 @@ cdef class Hub:
     cdef list dirty                        # clients with something to send
     cdef list touched                      # ingests with a batch
     cdef list calls                        # services to be called at the end of the read
+    cdef list leaving                      # closed clients with many subscriptions
     cdef list sublists                     # with removed subscriptions to bury
     cdef public object on_turn             # called once when something is to be done at the end of this turn of the loop
     cdef bint is_turn_due

@@ -53,6 +53,7 @@ cdef enum:
     HELD_MAX = 256                         # so many messages a stream may have waiting before they are appended
     HELD_KEPT = 16384
     SLOW_MAX = 100
+    LEAVE_MAX = 400                        # subscriptions of one that is gone that are taken out in one turn
     STALL_PART = 4                         # a hearer with more than 3/4 of its bound waiting slows its publishers down
 
 log = logging.getLogger("penstock")
@@ -112,6 +113,7 @@ cdef class Hub:
         self.touched = []
         self.calls = []
         self.sublists = []
+        self.leaving = []
         self.random = <uint64_t>time.time_ns() | 1
         self.read_ns = READ_NS
 
@@ -149,7 +151,7 @@ cdef class Hub:
     def finish_turn_end(self):
         """The turn has ended; what came up too late is the next one's."""
         self.is_turn_due = False
-        if self.dirty or self.touched or self.calls:
+        if self.dirty or self.touched or self.calls or self.leaving:
             self.ask_turn()
 
     def can_wait(self):
@@ -282,6 +284,8 @@ cdef class Hub:
     def bury(self):
         """Free removed subscriptions."""
         cdef Sublist sublist
+        if self.leaving and (<Link>self.leaving[0]).leave_some(LEAVE_MAX):
+            self.leaving.pop(0)
         for sublist in self.sublists:
             sublist.bury()
 
@@ -897,6 +901,15 @@ cdef class Link(Client):
             self.held = NULL
             self.held_capacity = 0
         return 0
+
+    def forget_subs(self):
+        """The connection is gone. One with many subscriptions leaves in parts: whoever is closed hears nothing anyway."""
+        if self.sub_count <= LEAVE_MAX:
+            Client.forget_subs(self)
+        elif not self.is_closed:
+            self.is_closed = True
+            self.hub.leaving.append(self)
+            self.hub.ask_turn()
 
     def send_straight(self):
         """Give the socket what waits, at once: whether it took all of it."""

@@ -12,9 +12,12 @@ cdef class Sockets:
     cdef object call_soon
     cdef bint is_looking
     cdef public int64_t look_ns            # so long a look takes, about
+    cdef public int64_t end_ns             # so long the ends of connections are told in one turn
+    cdef object ended                      # a deque of (socket, whether it is its input's end, error) to be told
     cdef void* next_one                    # the socket that the next look begins with; only an address. NULL: any
     cdef readonly object first             # a deque of (callback, arguments): to be called before anything more is read
 
+    cdef int end_soon(self, Socket socket, bint is_eof, object error) except -1
     cdef int wait(self, void* events, int64_t spin_ns) except -1
     cdef int look_once(self, int64_t spin_ns) except -1
     cdef int call_first(self) except -1
@@ -27,6 +30,7 @@ cdef class Socket:
     cdef int fd
     cdef uint32_t interest                 # what epoll looks for; 0: it does not know us
     cdef bint is_paused
+    cdef bint is_eof                       # the peer says nothing more: the protocol has been told, or will be
     cdef bint is_over                      # closing: nothing is read any more
     cdef bint is_lost                      # the protocol has been told, or will be
     cdef bint is_full                      # it was told to pause
@@ -37,4 +41,6 @@ cdef class Socket:
     cdef int read(self) except -1
     cdef int wait_for_room(self) except -1
     cdef int drain(self) except -1
+    cdef int end_of_input(self) except -1
+    cdef int end(self, object error) except -1
     cdef int lose(self, object error) except -1

@@ -40,9 +40,11 @@ cdef enum:
     LOOK_MSGS = 500                        # … or after so many messages: a turn costs as much as a hundred of them
     LOOK_NS = 1500000                      # after so long a turn ends first, and the others come with the next look
     TAKEN_MIN = 8                          # so many are appended while others are waited for
+    END_NS = 500000                        # so long the ends of connections are told in one turn
     READ_SIZE = 65536                      # for those who are handed what was read
     FULL = 65536                           # so much waiting, and the protocol is told to pause; a quarter, and it goes on
 
+cdef int64_t NO_END = 0x3FFFFFFFFFFFFFFFLL
 log = logging.getLogger("penstock")
 
 
@@ -54,7 +56,9 @@ cdef class Sockets:
         self.members = set()
         self.gone = []
         self.first = deque()
+        self.ended = deque()
         self.look_ns = LOOK_NS
+        self.end_ns = END_NS
 
     def __init__(self, loop):
         self.call_soon = loop.call_soon
@@ -71,6 +75,7 @@ cdef class Sockets:
         cdef Socket socket
         for socket in tuple(self.members):
             socket.lose(None)
+        self.end_ns = NO_END               # nobody is served any more who could wait for it
         if self.fd >= 0:
             c_close(self.fd)
             self.fd = -1
@@ -79,6 +84,32 @@ cdef class Sockets:
     def count(self):
         """Sockets that are not lost."""
         return len(self.members)
+
+    cdef int end_soon(self, Socket socket, bint is_eof, object error) except -1:
+        """Tell a socket's protocol of its end: not from within a call of its own, and of many ends a few in one turn."""
+        self.ended.append((socket, is_eof, error))
+        if len(self.ended) == 1:
+            self.call_soon(self._tell_ends)
+        return 0
+
+    def _tell_ends(self):
+        cdef Socket socket
+        cdef int64_t until = monotonic_ns() + self.end_ns
+        while self.ended:
+            socket, is_eof, error = self.ended[0]
+            try:
+                if is_eof:
+                    socket.end_of_input()
+                else:
+                    socket.end(error)
+            except Exception:              # noqa: one connection's trouble is not the others'
+                log.exception("%r: its end could not be told", socket.protocol)
+            finally:
+                self.ended.popleft()
+            if monotonic_ns() > until:
+                break
+        if self.ended:
+            self.call_soon(self._tell_ends)
 
     def hear(self, int fd):
         """`fd` belongs to somebody else: a look only tells, in `is_told`, that something is there."""
@@ -223,7 +254,7 @@ cdef class Socket:
         cdef uint32_t wanted = 0
         cdef int what
         if not self.is_lost and self.sockets.fd >= 0:
-            if not self.is_paused and not self.is_over:
+            if not self.is_paused and not self.is_over and not self.is_eof:
                 wanted |= EPOLLIN
             if self.waiting is not None:
                 wanted |= EPOLLOUT
@@ -263,8 +294,9 @@ cdef class Socket:
             if data is not None:
                 self.protocol.data_received(data[:size])
         elif size == 0:
-            self.protocol.eof_received()
-            self.close()
+            self.is_eof = True
+            self.look_for()
+            self.sockets.end_soon(self, True, None)
         elif errno != EAGAIN and errno != EINTR:
             self.lose(OSError(errno, os.strerror(errno)))
         return 0
@@ -370,14 +402,20 @@ cdef class Socket:
             self.look_for()
             self.sockets.members.discard(self)
             self.sockets.gone.append(self)
-            self.sockets.call_soon(self._lost, error)
+            self.sockets.end_soon(self, False, error)
         return 0
 
-    def _lost(self, error):
-        """Not from within a call of the protocol's: it need not expect its own end in the middle of something."""
+    cdef int end_of_input(self) except -1:
+        if not self.is_lost:
+            self.protocol.eof_received()
+            self.close()
+        return 0
+
+    cdef int end(self, object error) except -1:
         try:
             self.protocol.connection_lost(error)
         finally:
             self.socket.close()
             self.socket = self.protocol = self.link = None
             self.sockets = None            # which may have us in `gone` for as long as it is there
+        return 0
