@@ -583,7 +583,8 @@ class StreamChecker:
         for path, live in read_evidence(self.disk, self.paths, identity.stream_id, head).missing:
             there = self.alive_in(live)
             if there:
-                text = f"it does not agree with the blocks: it looks for messages in {os.path.basename(path)}, which others hold"
+                block = os.path.basename(path)
+                text = f"it does not agree with the blocks: it looks for messages in {block}, which others hold"
                 self.add("damaged file", self.paths.checkpoint, text, size=self.size_of(self.paths.checkpoint))
             known = (self.recorded, there)
             lost = [left for first, last in live.ranges() for left in subtract((first, last + 1), known)]
@@ -599,11 +600,14 @@ class StreamChecker:
     def alive_in(self, seqs: SeqSet) -> SeqSet:
         """Those of some sequences that the blocks hold which are there."""
         found = SeqSet()
-        for first, last in seqs.ranges() if self.snapshot is not None else ():
-            seq = self.snapshot.query.next_seq((), first, last + 1)
+        if self.snapshot is None:
+            return found
+        next_seq = self.snapshot.query.next_seq
+        for first, last in seqs.ranges():
+            seq = next_seq((), first, last + 1)
             while seq:
                 found.add(seq)
-                seq = self.snapshot.query.next_seq((), seq + 1, last + 1) if seq < last else 0
+                seq = next_seq((), seq + 1, last + 1) if seq < last else 0
         return found
 
     # What is left over.
