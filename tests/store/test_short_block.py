@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.kernel.constants import HEADER_SIZE, HEADER_STRIDE, RECORDS_START
+from penstock.kernel.constants import HEAD_SLOT_SIZE, HEAD_SLOT_STRIDE, HEADER_SIZE, HEADER_STRIDE, RECORDS_START
+from penstock.kernel.xxh64 import xxh64_of
 from penstock.store.file_store import FileStore
 from penstock.store.layout import BlockHeader
 
@@ -29,3 +30,36 @@ def test_what_is_written_after_it_is_kept(tmp_path: Path, size: int) -> None:
     assert [one.data for one in store.read()] == [b"one", b"two"]
     assert store.report.is_clean
     store.stop()
+
+
+def test_a_head_that_names_it_still_says_which_sequences_were_given_out(tmp_path: Path) -> None:
+    """A disk that is full cuts the first write of a block short; HEAD, which is mapped, has come further.
+
+    It was taken for a HEAD that lies, and the next open gave out the same sequences again.
+    """
+    store = FileStore(tmp_path / "s", bytes(16), durability="lazy")
+    assert [store.store("a", b"one"), store.store("a", b"two")] == [1, 2]
+    store.sync()
+    store.core.seal_active()
+    assert [store.store("a", b"three"), store.store("a", b"four")] == [3, 4]
+    store.sync()
+    store.abandon()
+    block, head = tmp_path / "s" / "blocks" / "000002.blk", tmp_path / "s" / "HEAD"
+    size = HEADER_STRIDE + HEADER_SIZE
+    block.write_bytes(block.read_bytes()[:size])
+    head.write_bytes(with_offset(head.read_bytes(), size))
+    store = FileStore(tmp_path / "s", bytes(16))
+    assert (store.fast_state().last_seq, store.report.lost) == (4, [(3, 5)])
+    assert store.store("a", b"five") == 5
+    store.stop()
+
+
+def with_offset(head: bytes, offset: int) -> bytes:
+    """HEAD, whose writer stands at another offset of its block."""
+    slots = bytearray(head)
+    for at in (0, HEAD_SLOT_STRIDE):
+        slot = bytearray(slots[at : at + HEAD_SLOT_SIZE])
+        slot[64:72] = offset.to_bytes(8, "little")
+        slot[-8:] = xxh64_of(bytes(slot[:-8])).to_bytes(8, "little")
+        slots[at : at + HEAD_SLOT_SIZE] = slot
+    return bytes(slots)

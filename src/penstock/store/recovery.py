@@ -314,7 +314,8 @@ class Recovery:
         for at, block in enumerate(blocks):
             if block.header.block_id == head.block_id:
                 after = blocks[at + 1].header.first_seq if at + 1 < len(blocks) else SEQ_MAX
-                return head.offset >= RECORDS_START and block.header.first_seq - 1 <= head.committed_seq < after
+                start = min(RECORDS_START, block.size)  # a crash may have left it shorter than its header
+                return head.offset >= start and block.header.first_seq - 1 <= head.committed_seq < after
         return True  # its block is gone: recovery tells what that costs
 
     def read_checkpoint(self) -> Checkpoint | None:
