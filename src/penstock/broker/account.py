@@ -62,6 +62,7 @@ class Service:
         self.subject = subject
         self.handler = handler
         self._token: object | None = account.sublist.add_service(self, subject.encode(), (queue or "").encode())
+        account.services.add(self)
 
     def __call__(
         self, client: Client | None, subject: bytes, reply: bytes | None, headers: bytes | None, payload: bytes
@@ -73,6 +74,7 @@ class Service:
         if self._token is not None:
             self.account.sublist.remove_service(self._token)
             self._token = None  # it has us
+            self.account.services.discard(self)
 
 
 class Account:
@@ -86,6 +88,7 @@ class Account:
         hub.add_sublist(self.sublist)
         self.limits = limits
         self.clients: dict[int, Client] = {}
+        self.services: set[Service] = set()
         self.jetstream: JetStreamAccount | None = None
         self.created_ns = time.time_ns()
         self.total_connections = 0
@@ -105,6 +108,11 @@ class Account:
     def serve(self, subject: str, handler: Handler, queue: str | None = None) -> Service:
         """Call `handler` for every message on a subject; `close` of what this gives ends it."""
         return Service(self, subject, handler, queue)
+
+    def close(self) -> None:
+        """Nobody is there any more: the services go, some of which kept quiet while the server stopped."""
+        for service in tuple(self.services):
+            service.close()
 
     def has_interest(self, subject: bytes) -> bool:
         """Does anyone hear `subject`?"""

@@ -7,6 +7,7 @@ by the machine's clock, and the timers of the loop stood still while the machine
 from __future__ import annotations
 
 import time
+import weakref
 from typing import TYPE_CHECKING
 
 from penstock.kernel.clock import SYSTEM, Clock
@@ -25,7 +26,7 @@ class ClockWatch:
     """Belongs to the loop's thread; looks from `start` to `stop`."""
 
     def __init__(self, server: Server, clock: Clock = SYSTEM) -> None:
-        self._server = server
+        self._server: Server = weakref.proxy(server)  # which has us
         self._clock = clock
         self._changes = 0
         self._timer: asyncio.Handle | None = None

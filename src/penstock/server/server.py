@@ -201,6 +201,8 @@ class Server:
             await self._listen()
         except BaseException:
             await self._let_go()
+            for account in self.accounts.values():
+                account.close()
             self.turn.close()
             self.hub.send_alone()
             raise
@@ -489,6 +491,8 @@ class Server:
         await self._stop_jetstream(Farewell.SILENCE)
         await self._let_go()
         await self._see_off()
+        for account in self.accounts.values():
+            account.close()
         self.turn.close()
         self.hub.send_alone()
         log_lines.stopped(self.log)
