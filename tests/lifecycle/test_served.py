@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from collections.abc import Callable, Iterator
@@ -328,20 +329,43 @@ no_auth_user: a
 SECOND = "B: { users: [{user: b, password: b}], jetstream: enabled }"
 
 
-def test_an_account_that_comes_and_goes_with_a_reload(root: Path) -> None:
+def reload_accounts(here: Served, root: Path, second: str) -> None:
+    """The server takes a file with another second account. It does so in tasks, which this does not wait for."""
     from penstock.server.conf_complete import complete_options
     from penstock.server.conf_options import load_options
     from penstock.server.reload import compare_options
 
+    (root / "server.conf").write_text(ACCOUNTS % (root / "store", second))
+    options = complete_options(load_options(str(root / "server.conf"))[0])
+    options.jetstream.durability = "os"  # as `served` says
+
+    async def change() -> None:
+        here.server.reload(options, compare_options(here.server.options, options))
+
+    asyncio.run_coroutine_threadsafe(change(), here.server.loop).result(20)
+
+
+def test_an_account_that_is_back_before_it_has_gone_has_its_streams(root: Path) -> None:
+    """Its store was opened while the old one was being closed, and it had no JetStream."""
+    root.mkdir()
+    with served(ACCOUNTS % (root / "store", SECOND), root) as here:
+        client = here.connect(user="b", **{"pass": "b"})
+        for n in range(20):
+            client.create(f"M{n}", f"m{n}.>")
+            client.ask(f"m{n}.a", b"x")
+        client.close()
+        for _ in range(3):
+            reload_accounts(here, root, "")
+            reload_accounts(here, root, SECOND)
+        client = here.connect(user="b", **{"pass": "b"})
+        wait_for(here, lambda: not here.server._tasks)
+        assert [client.state(f"M{n}")["messages"] for n in range(20)] == [1] * 20
+        client.close()
+
+
+def test_an_account_that_comes_and_goes_with_a_reload(root: Path) -> None:
     root.mkdir()
     with served(ACCOUNTS % (root / "store", ""), root) as here:
-
-        def reload(second: str) -> None:
-            (root / "server.conf").write_text(ACCOUNTS % (root / "store", second))
-            options = complete_options(load_options(str(root / "server.conf"))[0])
-            options.jetstream.durability = "os"  # as `served` says
-            changes = compare_options(here.server.options, options)
-            here.server.loop.call_soon_threadsafe(here.server.reload, options, changes)
 
         def has_second() -> bool:
             account = here.server.accounts.get("B")
@@ -352,7 +376,7 @@ def test_an_account_that_comes_and_goes_with_a_reload(root: Path) -> None:
             return "B" not in here.server.accounts and "B" not in here.server.jetstream.accounts
 
         def cycle() -> None:
-            reload(SECOND)
+            reload_accounts(here, root, SECOND)
             wait_for(here, has_second)
             client = here.connect(user="b", **{"pass": "b"})
             if "M" not in (client.api("STREAM.NAMES")["streams"] or ()):
@@ -362,7 +386,7 @@ def test_an_account_that_comes_and_goes_with_a_reload(root: Path) -> None:
             client.api("STREAM.DELETE.M")
             client.create("N", "n.>", storage="memory")
             publish_all(client, [f"n.{n}" for n in range(100)], b"z" * 10_000)
-            reload("")
+            reload_accounts(here, root, "")
             with pytest.raises(Closed):
                 while True:
                     client.receive()
@@ -375,7 +399,6 @@ def test_an_account_that_comes_and_goes_with_a_reload(root: Path) -> None:
 
 def wait_for(here: Served, condition: Callable[[], bool]) -> None:
     """A reload goes on in tasks of the server's loop."""
-    import asyncio
 
     async def wait() -> None:
         while not condition():

@@ -302,10 +302,14 @@ class Server:
                 jetstream.refuse(account)
 
     async def forget_account(self, account: Account) -> None:
-        """An account is gone from the configuration; what it stored stays in the store."""
-        if self.jetstream is not None:
-            await self.jetstream.disable(account)
-            self.jetstream.forget(account)
+        """An account is gone from the configuration; what it stored stays in the store.
+
+        One of the same name may be back before its files are closed: that one opens them after this.
+        """
+        async with self._jetstream_changes:
+            if self.jetstream is not None:
+                await self.jetstream.disable(account)
+                self.jetstream.forget(account)
         self.hub.remove_sublist(account.sublist)
 
     def _jetstream_limits(self, name: str) -> JetStreamLimits | None:
