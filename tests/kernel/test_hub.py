@@ -331,7 +331,7 @@ def test_one_with_many_subscriptions_leaves_in_parts_and_hears_nothing_meanwhile
     peer.forget_subs()
     counts = [place.sublist.count]
     while place.sublist.count > 1:
-        heard = place.hub.send(place.sublist, b"s.1499", b"")
+        heard = place.hub.send(Origin.EVENT, place.sublist, b"s.1499", b"")
         publisher.read(pub(b"q.7"))
         place.turn()
         counts.append(place.sublist.count)

@@ -50,12 +50,11 @@ def until(look: Callable[[], T | None], what: str, seconds: float = WAIT_S) -> T
 
 
 def build_wheel(folder: Path) -> Path:
-    """`make wheel` in a copy of the tree, with the kernels that are compiled already."""
+    """A wheel of the tree with the kernels that are compiled already; `make wheel` compiles its own, for minutes."""
     tree = folder / "tree"
     tree.mkdir()
-    for name in ("Makefile", "pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        if (ROOT / name).exists():
-            shutil.copy2(ROOT / name, tree)
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy2(ROOT / name, tree)
     shutil.copytree(ROOT / "src", tree / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     if (ROOT / "build/cython").exists():
         shutil.copytree(ROOT / "build/cython", tree / "build/cython")
@@ -65,7 +64,7 @@ def build_wheel(folder: Path) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(kernel, target)
         os.utime(target)  # newer than its source: not compiled once more
-    command = ["make", "-s", "-o", "build", "wheel", f"BIN={Path(sys.executable).parent}"]
+    command = [sys.executable, "setup.py", "-q", "bdist_wheel", "-d", "dist"]
     made = subprocess.run(command, cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert made.returncode == 0, made.stdout
     (wheel,) = (tree / "dist").glob("penstock-*.whl")
