@@ -42,6 +42,7 @@ class Side:
     settings: str  # inside its `jetstream` block
     ack: str
     source: str = ""  # where its package is, if not where ours is
+    more: str = ""  # settings beside its `jetstream` block
 
     def start(self, folder: Path) -> Running:
         return Running(self, folder)
@@ -62,13 +63,14 @@ class Running:
         config = folder / "server.conf"
         config.write_text(
             f'listen: "127.0.0.1:{self.port}"\nhttp: "127.0.0.1:{self.monitor_port}"\n'
-            f'jetstream {{\n  store_dir: "{folder / "store"}"\n  {side.settings}\n}}\n'
+            f'jetstream {{\n  store_dir: "{folder / "store"}"\n  {side.settings}\n}}\n{side.more}\n'
         )
         self._log = (folder / "server.log").open("wb")
         words = [*_program(side.program), "-c", str(config)]
         env = os.environ | {"PYTHONPATH": side.source} if side.source else None
         self._process = subprocess.Popen(words, stdout=self._log, stderr=subprocess.STDOUT, env=env)
         self.pid = self._process.pid
+        self.exit_code: int | None = None  # of a server that has been stopped
 
     def __enter__(self) -> Running:
         stop = time.monotonic() + 20
@@ -90,6 +92,7 @@ class Running:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self.exit_code = self._process.returncode
         self._log.close()
 
     def request(self, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -64,8 +64,10 @@ class Door:
         self.root, self.stream_id = root, bytes.fromhex(stream_id)
 
     def verify(self) -> bool | PenstockError:
+        """Whether it finds all in order: no damage, and nothing that readers do not see yet."""
         try:
-            return check.check_store(str(self.root)).is_ok
+            found = check.check_store(str(self.root))
+            return found.is_ok and not any(check.UNCONFIRMED in note for one in found.streams for note in one.notes)
         except PenstockError as error:
             return error
 

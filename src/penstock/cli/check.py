@@ -177,6 +177,9 @@ def check_store(
     return found
 
 
+UNCONFIRMED = "stand after the place that HEAD names"
+
+
 class StreamChecker:
     """One check of one stream."""
 
@@ -460,6 +463,20 @@ class StreamChecker:
             text = f"header copy {copy + 1} of 2: the checksum differs; {held}"
             self.add("damaged header", path, text, copy * HEADER_STRIDE, HEADER_SIZE)
         self.check_records(path, header, data, scan, summary, next_seq, head if is_head else None, stop)
+        if is_head and not self.has_writer and size > stop:
+            self.note_unconfirmed(path, header, self.read_block(path, size), stop)
+
+    def note_unconfirmed(self, path: str, header: BlockHeader, data: bytes, stop: int) -> None:
+        """What a killed writer wrote after its last commit: readers stop before it."""
+        scan = scan_block(
+            data, min(max(stop, RECORDS_START), len(data)), len(data), base_seq=header.base_seq,
+            base_time=header.base_time, salt=header.salt, seq_min=header.first_seq,
+        )  # fmt: skip
+        if scan.count or scan.control_count:
+            self.found.notes.append(
+                f"{path}: {scan.count} messages and {scan.control_count} other records {UNCONFIRMED} ({stop}): "
+                "the next open for writing takes them in"
+            )
 
     def read_block(self, path: str, size: int) -> bytes:
         fd = self.disk.open(path)
