@@ -33,13 +33,12 @@ from bench.harness import ROOT, machine
 from bench.server import Running, Side
 from bench.soak_base import Base
 from bench.soak_load import Load, jetstream
-from bench.soak_samples import HEADING, Probe, Row, Sample, Taken, median_sample
+from bench.soak_samples import HEADING, Probe, Row, Sample, Taken
 
 SAMPLE_EVERY_S = 5.0
 SAMPLES_MIN = 12  # of a short run
 BASE_MSGS = 20_000
-BASE_S = 15.0  # the base load alone, before its first sample and before its last one
-MOMENT = 5  # samples that make one
+BASE_S = 60.0  # the base load alone, before and after; the last three quarters of it are sampled
 SETTLE_S_MAX = 60.0
 ERRORS_SHOWN = 20
 CLOSED_MAX = (
@@ -54,6 +53,7 @@ SERVER = Side(
     f"max_closed_clients: {CLOSED_MAX}",
 )
 LOG_MARKS = ("[ERR]", "[FTL]", "Traceback", "Error:")
+LOG_EXPECTED = ("Unknown Protocol Operation: b'NONSENSE",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,10 @@ class Plan:
     @property
     def base_s(self) -> float:
         return min(BASE_S, self.minutes * 10)
+
+    @property
+    def base_msgs(self) -> int:
+        return BASE_MSGS if self.minutes >= 1 else BASE_MSGS // 10
 
 
 @dataclass(slots=True)
@@ -103,23 +107,24 @@ class Found:
 async def soak(plan: Plan, server: Running, store: Path) -> tuple[Load, Base, Taken, float]:
     """The whole load; what is left of it is only on the disk."""
     load = Load(server.port, plan.seed)
-    base = Base(load, max_msgs=BASE_MSGS if plan.minutes >= 1 else BASE_MSGS // 10)
+    base = Base(load, plan.base_msgs)
     probe, start = Probe(server.pid, server.monitor_port, store), time.monotonic()
     async with base.running() as client:
-        await asyncio.sleep(plan.base_s)  # the base load alone
-        before = await _moment(probe, start, plan)
-        _say(f"the base load is established: {before.rss / 1e6:.0f} MB, {before.descriptors} descriptors")
+        alone = await asyncio.to_thread(probe.take, 0.0)
+        await soak_churn.burst(load)  # all threads are there, all modules loaded
+        await _settled(probe, alone, load)
+        before = await _base_alone(probe, start, plan)
+        _say(f"the base load is established: {_short(before[-1])}")
         cpu = time.process_time()
-        async with _sampling(probe, start, plan) as samples:
+        async with _sampling(probe, start, plan) as under_load:
             await _churn(load, plan)
         cpu_share = (time.process_time() - cpu) / (plan.minutes * 60)
         for info in await jetstream(client).streams_info():
             if info.config.name not in (soak_base.STREAM, soak_base.QUEUE):
                 load.errors[f"left over: stream {info.config.name}"] += 1
-        await _settled(probe, before, load)
-        await asyncio.sleep(plan.base_s)
-        after = await _moment(probe, start, plan)
-    return load, base, Taken(before, samples, after), cpu_share
+        await _settled(probe, alone, load)
+        after = await _base_alone(probe, start, plan)
+    return load, base, Taken(before, under_load, after), cpu_share
 
 
 async def _churn(load: Load, plan: Plan) -> None:
@@ -152,25 +157,23 @@ async def _sampling(probe: Probe, start: float, plan: Plan) -> AsyncIterator[lis
         task.cancel()
 
 
-async def _moment(probe: Probe, start: float, plan: Plan) -> Sample:
-    """The median of a few samples: a subscriber that is cut off just then is no change."""
-    samples = []
-    for _ in range(MOMENT):
-        samples.append(await asyncio.to_thread(probe.take, time.monotonic() - start))
-        await asyncio.sleep(plan.sample_every_s / 2)
-    return median_sample(samples)
+async def _base_alone(probe: Probe, start: float, plan: Plan) -> list[Sample]:
+    await asyncio.sleep(plan.base_s / 4)  # what goes later than its owner has gone
+    async with _sampling(probe, start, plan) as samples:
+        await asyncio.sleep(plan.base_s * 3 / 4)
+    return samples
 
 
-async def _settled(probe: Probe, before: Sample, load: Load) -> None:
+async def _settled(probe: Probe, alone: Sample, load: Load) -> None:
     """Return when everything that came has gone, consumers that end by themselves too."""
     stop = time.monotonic() + SETTLE_S_MAX
     while True:
         found = await asyncio.to_thread(probe.take, 0.0)
         left = {
-            "streams": found.streams - before.streams,
-            "consumers": found.consumers - before.consumers,
-            "connections": found.connections - before.connections - 1,  # a slow subscriber may be there, or not
-            "subscriptions": found.subscriptions - before.subscriptions - 2,
+            "streams": found.streams - alone.streams,
+            "consumers": found.consumers - alone.consumers,
+            "connections": found.connections - alone.connections - 1,  # a slow subscriber may be there, or not
+            "subscriptions": found.subscriptions - alone.subscriptions - 2,
         }
         left = {name: count for name, count in left.items() if count > 0}
         if not left:
@@ -197,9 +200,9 @@ def missing_on_disk(store: Path, base: Base) -> list[int]:
 
 
 def errors_in(log: str) -> Counter[str]:
-    """Lines of the server's log that tell of a fault, without their times."""
-    lines = (line for line in log.splitlines() if any(mark in line for mark in LOG_MARKS))
-    return Counter(f"server's log: {line.partition(' ')[2][27:]}" for line in lines)
+    """Lines of the server's log that tell of a fault."""
+    marked = (line for line in log.splitlines() if any(mark in line for mark in LOG_MARKS))
+    return Counter(f"server's log: {line}" for line in marked if not any(words in line for words in LOG_EXPECTED))
 
 
 def run(plan: Plan) -> Found:
@@ -265,16 +268,17 @@ def _as_json(found: Found) -> dict[str, Any]:
         "errors": found.errors,
         "actions": found.actions,
         "cpu": {"server": found.taken.cpu_share(), "clients": found.client_cpu_share},
-        "before": asdict(found.taken.before),
-        "after": asdict(found.taken.after),
-        "samples": [asdict(sample) for sample in found.taken.under_load],
+        "before": [asdict(sample) for sample in found.taken.before],
+        "under_load": [asdict(sample) for sample in found.taken.under_load],
+        "after": [asdict(sample) for sample in found.taken.after],
     }
 
 
 def _short(sample: Sample) -> str:
     return (
         f"{sample.at_s / 60:5.1f} min: {sample.rss / 1e6:.0f} MB, {sample.descriptors} descriptors, "
-        f"{sample.threads} threads, {sample.streams} streams, {sample.consumers} consumers, {sample.connections} connections"
+        f"{sample.threads} threads; {sample.streams} streams, {sample.consumers} consumers, "
+        f"{sample.connections} connections"
     )
 
 

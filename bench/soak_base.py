@@ -25,14 +25,17 @@ from bench.soak_wire import WAIT_S, Out, Wire
 STREAM, QUEUE = "BASE", "WORK"
 STREAMS, CONSUMERS = 2, 2  # of the base load
 DEDUPE_S = 20
-BURST, BURST_EVERY_S = 20, 0.1
-WORK_BURST, WORK_EVERY_S = 10, 0.1
+BURST, BURST_EVERY_S = 25, 0.1
+WORK_BURST, WORK_EVERY_S = 15, 0.1
 ACK_WAIT_S = 2.0
-CORE_BURST, CORE_EVERY_S = 50, 0.1
+CORE_BURST, CORE_EVERY_S = 100, 0.1
 SUBJECTS_OF_CORE = 10**9  # by chance: hardly one comes twice, so that caches of subjects are always full
 SLOW_EVERY_S, SLOW_SIZE = 5.0, 16 << 10
 FETCH = 200
 PADDING = b"." * 120
+PAYLOAD = b"." * 1000  # of the bounded stream, so that it fills a block and drops one every half a minute
+FILL_BURST = 250
+FILLED = 2  # times as many messages as it keeps, before anything is measured
 # What the server's configuration says, so that a subscriber that does not read is cut off soon, and by both its limits.
 MAX_PENDING, WRITE_DEADLINE_S = 8 << 20, 2
 RECEIVE_BUFFER = 4096  # the system has little room for what it does not read
@@ -68,6 +71,7 @@ class Base:
     core_sent: int = 0
     core_came: int = 0
     is_over: asyncio.Event = field(default_factory=asyncio.Event)
+    _read_on: asyncio.Condition = field(default_factory=asyncio.Condition)
     _first: dict[str, asyncio.Event] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
@@ -144,8 +148,10 @@ class Base:
         """Each message on a subject of its own, with an id; now and then one comes twice and is stored once."""
         chance = random.Random(f"{self.load.seed} base")
         async with await self.load.wire() as wire:
-            while len(self.stored.seqs) < self.max_msgs:  # full from the beginning
-                await self._burst(wire, 250)
+            while len(self.stored.seqs) < FILLED * self.max_msgs:  # blocks have come and gone
+                await self._burst(wire, FILL_BURST)
+                async with self._read_on:  # what the reader has not read must not be dropped
+                    await self._read_on.wait_for(self._reader_keeps_up)
             first.set()
             while not self.is_over.is_set():
                 outs = await self._burst(wire, BURST)
@@ -155,9 +161,13 @@ class Base:
                     self.load.did("duplicates")
                 await self._pause(BURST_EVERY_S)
 
+    def _reader_keeps_up(self) -> bool:
+        newest = len(self.stored.seqs) - FILL_BURST
+        return newest < self.max_msgs // 2 or bool(self.stored.came[newest - self.max_msgs // 2])
+
     async def _burst(self, wire: Wire, count: int) -> list[Out]:
         numbers = self.stored.reserve(count)
-        outs = [Out(f"base.{n % 8}.{n}", b"%d %s" % (n, PADDING), f"base-{n}") for n in numbers]
+        outs = [Out(f"base.{n % 8}.{n}", b"%d %s" % (n, PAYLOAD), f"base-{n}") for n in numbers]
         for n, answer in zip(numbers, await wire.publish(outs), strict=True):
             check("duplicate" not in answer, f"taken for a duplicate: {answer}")
             self.stored.seqs[n] = answer["seq"]
@@ -178,6 +188,8 @@ class Base:
                 self._came(self.stored, message)
             if messages:
                 await messages[-1].ack()  # of all before it, too
+                async with self._read_on:
+                    self._read_on.notify_all()
                 first.set()
             elif is_last:
                 break

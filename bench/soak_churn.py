@@ -23,7 +23,8 @@ from bench.soak_base import fetch
 from bench.soak_load import Cycle, Load, check, jetstream, refused
 from bench.soak_wire import WAIT_S, Out, Wire
 
-FILE_STREAMS, MEMORY_STREAMS = 4, 2  # that live at the same time
+FILE_STREAMS, MEMORY_STREAMS = 6, 3  # that live at the same time
+AT_ONCE = 24  # streams in the beginning: as many as make the server start all threads that it ever starts
 NAMES = 40  # a name comes again after so many others
 ROUNDS = (3, 8)
 INACTIVE_S = 2.0  # after which an ephemeral consumer goes by itself
@@ -72,7 +73,7 @@ async def stream_life(load: Load, client: Client, chance: random.Random, name: s
                 act = chance.choice(ACTS)
                 await act(life)
                 load.did(act.__name__.replace("_", " "))
-                if await load.pause(chance.uniform(0.1, 0.6)):
+                if await load.pause(chance.uniform(0.1, 0.5)):
                     break
     finally:
         await js.delete_stream(name)
@@ -454,6 +455,31 @@ def _streams(client: Client, slot: int, storage: StorageType) -> Cycle:
     return cycle
 
 
+async def burst(load: Load) -> None:
+    """Many streams at once, each with everything that can be done with it, and one of all else."""
+    client, chance = await load.client("burst"), random.Random(f"{load.seed} burst")
+    js = jetstream(client)
+
+    async def live(n: int) -> None:
+        storage = StorageType.FILE if n % 3 else StorageType.MEMORY
+        async with await load.wire() as wire:
+            life = Life(load, chance, js, wire, f"ONCE-{n}")
+            await js.add_stream(_stream_config(chance, life.name, storage))
+            for act in ACTS[n % 3 :: 3]:
+                await act(life)
+            await js.delete_stream(life.name)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for n in range(AT_ONCE):
+                group.create_task(live(n))
+        await bucket(load, client, chance, 0)
+        await object_store(load, client, chance, 0)
+        await consumer_of_base(load, client, chance)
+    finally:
+        await client.close()
+
+
 async def run(load: Load) -> None:
     """Everything that comes and goes, until the load is over."""
     client = await load.client("churn")
@@ -463,12 +489,12 @@ async def run(load: Load) -> None:
                 storage = StorageType.FILE if slot < FILE_STREAMS else StorageType.MEMORY
                 group.create_task(load.repeat(f"stream {slot}", _streams(client, slot, storage), 0.5))
             for name, cycle, every_s in (
-                ("consumers of base", lambda load, chance, n: consumer_of_base(load, client, chance), 1.5),
-                ("connections", lambda load, chance, n: nats_connection(load, client, chance), 1.0),
-                ("raw connections", lambda load, chance, n: raw_connection(load, client, chance), 0.4),
-                ("subscriptions", lambda load, chance, n: subscriptions(load, wire, chance), 1.0),
-                ("buckets", lambda load, chance, n: bucket(load, client, chance, n), 2.0),
-                ("object stores", lambda load, chance, n: object_store(load, client, chance, n), 3.0),
+                ("consumers of base", lambda load, chance, n: consumer_of_base(load, client, chance), 1.0),
+                ("connections", lambda load, chance, n: nats_connection(load, client, chance), 0.5),
+                ("raw connections", lambda load, chance, n: raw_connection(load, client, chance), 0.2),
+                ("subscriptions", lambda load, chance, n: subscriptions(load, wire, chance), 0.5),
+                ("buckets", lambda load, chance, n: bucket(load, client, chance, n), 1.0),
+                ("object stores", lambda load, chance, n: object_store(load, client, chance, n), 1.5),
             ):
                 group.create_task(load.repeat(name, cycle, every_s))
     finally:

@@ -46,32 +46,33 @@ def draw(taken: Taken, title: str, path: Path) -> None:
 
 
 def _draw_panel(axes: Any, taken: Taken, name: str, lines: tuple[Line, ...]) -> None:
-    start = taken.under_load[0].at_s
-    minutes = [(sample.at_s - start) / 60 for sample in taken.under_load]
-    ends = [_minute(taken, taken.before), _minute(taken, taken.after)]
+    samples = [*taken.before, *taken.under_load, *taken.after]
+    minutes = [_minute(taken, sample.at_s) for sample in samples]
     for field, label, colour, unit in lines:
-        axes.plot(
-            minutes, [getattr(s, field) / unit for s in taken.under_load], color=colour, linewidth=1.4, label=label
-        )
-        levels = [getattr(sample, field) / unit for sample in (taken.before, taken.after)]
-        axes.plot(ends, levels, color=colour, linewidth=0.9, linestyle=(0, (2, 3)), alpha=0.8)
-        axes.plot(ends, levels, "o", color=colour, markersize=5.5, markeredgecolor="white", clip_on=False, zorder=4)
-    for window in taken.windows:
-        axes.axvspan(*((at - start) / 60 for at in window), color=GREY, alpha=0.08, linewidth=0)
+        values = [getattr(sample, field) / unit for sample in samples]
+        axes.plot(minutes, values, color=colour, linewidth=1.4, label=label)
+    for start, end in (_span(taken.before), _span(taken.after)):
+        axes.axvspan(_minute(taken, start), _minute(taken, end), color=GREEN, alpha=0.10, linewidth=0)
+    for start, end in taken.windows:
+        axes.axvspan(_minute(taken, start), _minute(taken, end), color=GREY, alpha=0.10, linewidth=0)
     axes.set_title(name)
     axes.set_ylim(bottom=0)
-    axes.set_xlim(min(ends), max(ends))
+    axes.set_xlim(minutes[0], minutes[-1])
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     if len(lines) > 1:
         axes.legend(frameon=False, ncols=len(lines), loc="lower right", bbox_to_anchor=(1, 0.98), borderaxespad=0.1)
 
 
-def _minute(taken: Taken, sample: Sample) -> float:
-    return (sample.at_s - taken.under_load[0].at_s) / 60
+def _minute(taken: Taken, at_s: float) -> float:
+    return (at_s - taken.under_load[0].at_s) / 60
+
+
+def _span(samples: list[Sample]) -> tuple[float, float]:
+    return samples[0].at_s, samples[-1].at_s
 
 
 def _name_windows(axes: Any, taken: Taken) -> None:
-    start = taken.under_load[0].at_s
-    for name, (begin, end) in zip(("early", "late"), taken.windows, strict=True):
-        middle = ((begin + end) / 2 - start) / 60
-        axes.text(middle, 0.04, name, transform=axes.get_xaxis_transform(), ha="center", color=GREY, fontsize=9)
+    spans = (_span(taken.before), *taken.windows, _span(taken.after))
+    for name, (start, end) in zip(("base", "early", "late", "base"), spans, strict=True):
+        middle = _minute(taken, (start + end) / 2)
+        axes.text(middle, 0.05, name, transform=axes.get_xaxis_transform(), ha="center", color=GREY, fontsize=9)

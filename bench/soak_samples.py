@@ -9,8 +9,7 @@ import json
 import os
 import statistics
 import urllib.request
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -99,14 +98,6 @@ def disk_size(folder: Path) -> int:
     return size
 
 
-def median_sample(samples: Sequence[Sample]) -> Sample:
-    """A moment is a few samples: each value is their median."""
-    fields = [asdict(sample) for sample in samples]
-    return Sample(
-        **{name: type(value)(statistics.median(f[name] for f in fields)) for name, value in fields[0].items()}
-    )
-
-
 # What is concluded.
 
 
@@ -183,9 +174,9 @@ def _ratio(late: float, early: float) -> float:
 class Taken:
     """All samples of a run; `before` and `after` are of the base load alone."""
 
-    before: Sample
+    before: list[Sample]
     under_load: list[Sample]
-    after: Sample
+    after: list[Sample]
 
     @property
     def windows(self) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -208,8 +199,6 @@ class Taken:
         return [sample for sample in self.under_load if start <= sample.at_s <= end]
 
 
-def _row(measure: Measure, before: Sample, early: list[Sample], late: list[Sample], after: Sample) -> Row:
-    take: Callable[[Sample], float] = measure.of
-    return Row(
-        measure, take(before), statistics.median(map(take, early)), statistics.median(map(take, late)), take(after)
-    )
+def _row(measure: Measure, *moments: list[Sample]) -> Row:
+    """Of each window the median: a subscriber that is cut off just then is no change."""
+    return Row(measure, *(statistics.median(map(measure.of, samples)) for samples in moments))
