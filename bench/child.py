@@ -15,7 +15,7 @@ from typing import Any
 import penstock
 from bench import per_subject
 from bench.harness import PENDING_FILTERS, SUBJECT_COUNT, Messages, io_count, subjects
-from penstock.kernel.disk import Disk
+from penstock.base.disk import Disk
 
 FETCH_SIZE = 500
 

@@ -10,8 +10,8 @@ import time
 
 import penstock
 from bench.harness import PAYLOAD_SIZE, Bench, Payloads, median, no_gc
-from penstock.kernel.ack_table import EXPLICIT, AckTable
-from penstock.kernel.consumer import Consumer
+from penstock.consumer.ack_table import EXPLICIT, AckTable
+from penstock.consumer.engine import ConsumerEngine
 
 SECOND_NS = 10**9
 ACK_WAIT_NS = 1_000 * SECOND_NS
@@ -25,7 +25,7 @@ def run(bench: Bench) -> str:
         stream = db.stream("S", subjects=["bench.x"])
         for _ in range(pending // 10_000):
             stream.publish_many([("bench.x", payload) for payload in payloads.take(10_000)])
-        consumer = Consumer(stream._store.core, AckTable(EXPLICIT), [])
+        consumer = ConsumerEngine(stream._store.engine, AckTable(EXPLICIT), [])
         consumer.configure([], ACK_WAIT_NS, [], -1, -1, False)
         # 1,000 are delivered in each second, and come due in each second of a later time.
         for second in range(pending // due):
@@ -44,7 +44,7 @@ def run(bench: Bench) -> str:
     return "the frames to the clients; the write of the log"
 
 
-def _timed(consumer: Consumer, now_ns: int, expected: int) -> float:
+def _timed(consumer: ConsumerEngine, now_ns: int, expected: int) -> float:
     start = time.perf_counter()
     found = consumer.take(now_ns, 10 * (expected or 1))
     took = time.perf_counter() - start

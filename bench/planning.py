@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 import penstock
 from bench.harness import ROOT, SUBJECT_COUNT, Bench, Messages, median, subjects
-from penstock.kernel.disk import Disk
+from penstock.base.disk import Disk
 from penstock.scan.plan import open_views, plan
-from penstock.store.summary import decode_summary
+from penstock.store.index.summary import decode_summary
 from penstock.testing.many_blocks import ROWS, multiply_blocks
 
 T = TypeVar("T")

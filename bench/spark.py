@@ -104,7 +104,7 @@ def read_store(spark: SparkSession, path: str, **options: Any) -> DataFrame:
 def ready_made(spark: SparkSession, path: str, columns: Sequence[str] | None = None) -> DataFrame:
     """As many rows as the store's, in the same batches and tasks, but each task has its one batch ready: what is left
     is Spark's own part."""
-    from penstock.spark.source import PenstockSource
+    from penstock.spark.source.source import PenstockSource
 
     spark.dataSource.register(_ready_made_source(PenstockSource))
     options = {} if columns is None else {"columns": ",".join(columns)}
@@ -142,7 +142,7 @@ def _ready_made_source(base: type[DataSource]) -> type[DataSource]:
 
 def scan_only(spark: SparkSession, path: str, cores: int) -> list[dict[str, Any]]:
     """The scan in the workers and nothing else: two tasks, on as many cores together, each gives one row of clocks."""
-    from penstock.spark.source import PenstockSource
+    from penstock.spark.source.source import PenstockSource
 
     spark.dataSource.register(_scan_only_source(PenstockSource, sorted(os.sched_getaffinity(0))[:cores]))
     halves = spark.read.format("scan_only").option("maxPartitionBytes", "64g").option("minPartitions", 2)

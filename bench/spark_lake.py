@@ -30,7 +30,7 @@ def run(bench: Bench) -> str:
 def measure(spark: SparkSession, path: str, lake: str) -> dict[str, Any]:
     """Export everything once, then read it three ways; opening the table is on the clock for all."""
     import penstock.spark
-    from penstock.spark import lake as pipeline
+    from penstock.spark.pipelines import lake as pipeline
 
     start = time.perf_counter()
     pipeline.run(spark, path, lake)

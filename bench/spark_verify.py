@@ -28,7 +28,7 @@ def run(bench: Bench) -> str:
 
 def measure(spark: SparkSession, path: str) -> dict[str, Any]:
     """Rounds of both take turns; of each the best."""
-    from penstock.spark import verify
+    from penstock.spark.pipelines import verify
 
     best, kernel, seconds, size = 1e9, 1e9, 1e9, 0
     for _ in range(ROUNDS):
@@ -42,8 +42,8 @@ def measure(spark: SparkSession, path: str) -> dict[str, Any]:
 
 def _bare_kernel(path: Path) -> float:
     """CPU seconds per byte of reading each block into the same memory and checking its records, and nothing else."""
-    from penstock.kernel.block_scan import scan_block
-    from penstock.kernel.constants import RECORDS_START
+    from penstock.format.block_scan import scan_block
+    from penstock.format.constants import RECORDS_START
     from penstock.scan.plan import open_views
 
     blocks = {Path(block.path): block for block in open_views(path)[0].blocks}

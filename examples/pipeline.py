@@ -62,7 +62,7 @@ def orders_of(frame: DataFrame) -> DataFrame:
     """The orders in the payloads, with the region of the subject and the time of the order."""
     from pyspark.sql import functions as F
 
-    from penstock.spark.decode import decode
+    from penstock.spark.pipelines.decode import decode
 
     return (
         decode(frame, schema=ORDER)
@@ -140,7 +140,7 @@ def revenue(spark: SparkSession, data: str) -> list[Any]:
 
 
 def export(spark: SparkSession, data: str, lake: str, story: Story) -> None:
-    from penstock.spark import lake as pipeline
+    from penstock.spark.pipelines import lake as pipeline
 
     story.step("A lake: incremental export to Parquet, as `penstock pipeline lake` does.")
     first = pipeline.run(spark, data, lake, streams=["ORDERS"])
@@ -158,7 +158,7 @@ def export(spark: SparkSession, data: str, lake: str, story: Story) -> None:
 
 
 def check(spark: SparkSession, data: str, story: Story) -> bool:
-    from penstock.spark import verify
+    from penstock.spark.pipelines import verify
 
     story.step("Every checksum once more, in parallel, as `penstock pipeline verify` does.")
     found = verify.run(spark, data)
@@ -169,8 +169,8 @@ def check(spark: SparkSession, data: str, story: Story) -> bool:
 
 
 def report(spark: SparkSession, data: str, path: str, story: Story) -> None:
-    from penstock.spark import state
-    from penstock.spark.report import write_report
+    from penstock.spark.pipelines import state
+    from penstock.spark.pipelines.report import write_report
 
     story.step("What is in the store, as `penstock pipeline state` tells it.")
     found = state.run(spark, data, streams=["ORDERS"])

@@ -12,23 +12,24 @@ from typing import Any
 import pytest
 import xxhash
 
-from penstock.kernel import constants, ledger_record
-from penstock.kernel.ack_table import AckTable
-from penstock.kernel.batch import Batch
-from penstock.kernel.disk import Disk
-from penstock.kernel.record import encode_message
-from penstock.kernel.reference import ack_table
-from penstock.store import checkpoint as checkpoint_module
-from penstock.store.checked_file import write_checked
-from penstock.store.checkpoint import BlockRow, Checkpoint, decode_checkpoint
-from penstock.store.consumer_entries import LogHeader, log_name
+from penstock.base.disk import Disk
+from penstock.consumer.ack_table import AckTable
+from penstock.format import constants
+from penstock.format import consumer_log_record as ledger_record
+from penstock.format.block_header import BlockHeader, StreamPaths, decode_header
+from penstock.format.checked_file import write_checked
+from penstock.format.head import decode_head
+from penstock.format.identity import Identity, decode_identity, write_identity
+from penstock.format.record import encode_message
+from penstock.store.consumer_log.entries import LogHeader, log_name
 from penstock.store.file_store import FileStore
-from penstock.store.head import decode_head
-from penstock.store.identity import Identity, decode_identity, write_identity
-from penstock.store.layout import BlockHeader, StreamPaths, decode_header
+from penstock.store.index import checkpoint as checkpoint_module
+from penstock.store.index.checkpoint import BlockRow, Checkpoint, decode_checkpoint
+from penstock.store.index.summary import decode_summary
 from penstock.store.limits import Limits
-from penstock.store.summary import decode_summary
+from penstock.store.write.batch import Batch
 from penstock.testing.clock import FakeClock
+from twins import ack_table
 
 PAGE = (Path(__file__).parent.parent / "docs" / "format.md").read_text(encoding="utf-8")
 STREAM_ID = bytes(range(100, 116))
@@ -275,7 +276,7 @@ def test_a_summary_is_laid_out_as_the_page_says(stopped: tuple[StreamPaths, File
 
 
 def test_the_sections_of_a_summary_are_those_of_the_page(stopped: tuple[StreamPaths, FileStore]) -> None:
-    from penstock.store import summary as module
+    from penstock.store.index import summary as module
 
     text = part("Summary (`.sum`)")
     shown = {row[1]: int(row[0]) for row in rows(text[text.index("| # |") :])[1:]}

@@ -69,7 +69,7 @@ def test_a_wheel_of_it_imports_outside_of_the_tree(unpacked: Path, tmp_path: Pat
         assert not [name for name in archive.namelist() if name.endswith((".pyx", ".c"))]
         archive.extractall(tmp_path / "site")
     code = (
-        "import penstock, penstock.kernel.xxh64 as x; print(x.__file__, penstock.__version__, hex(x.xxh64_of(bytes())))"
+        "import penstock, penstock.base.xxh64 as x; print(x.__file__, penstock.__version__, hex(x.xxh64_of(bytes())))"
     )
     ran = subprocess.run(
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, cwd=tmp_path,

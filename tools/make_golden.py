@@ -14,11 +14,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from penstock.kernel.batch import Batch
 from penstock.store.base import NEVER
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
-from penstock.store.recovery import hash_id
+from penstock.store.open.recovery import hash_id
+from penstock.store.write.batch import Batch
 from penstock.testing.clock import FakeClock
 
 SECOND = 10**9

@@ -16,16 +16,16 @@ from typing import Any as _Any
 from penstock.version import VERSION as __version__
 
 if _TYPE_CHECKING:
+    from penstock.db.buckets.kv import KeyValue
+    from penstock.db.buckets.kv_entry import KeyValueEntry
+    from penstock.db.buckets.object_info import ObjectInfo
+    from penstock.db.buckets.object_result import ObjectResult
+    from penstock.db.buckets.objects import ObjectStore
     from penstock.db.consumer import Consumer
     from penstock.db.consumer_info import ConsumerInfo
     from penstock.db.consumer_message import ConsumerMessage
     from penstock.db.database import Database
     from penstock.db.database import open_database as open
-    from penstock.db.kv import KeyValue
-    from penstock.db.kv_entry import KeyValueEntry
-    from penstock.db.object_info import ObjectInfo
-    from penstock.db.object_result import ObjectResult
-    from penstock.db.objects import ObjectStore
     from penstock.db.stream import Ack, Acks, Stream, StreamState
     from penstock.errors import (
         ApiError,
@@ -37,8 +37,8 @@ if _TYPE_CHECKING:
         StoreError,
         StoreLocked,
     )
-    from penstock.kernel.message import Message
     from penstock.server.embedded import EmbeddedServer as Server
+    from penstock.store.read.message import Message
 
 __all__ = [
     "Ack",
@@ -73,17 +73,17 @@ _PLACES = {
     "penstock.db.consumer_info": ("ConsumerInfo",),
     "penstock.db.consumer_message": ("ConsumerMessage",),
     "penstock.db.database": ("Database", "open"),
-    "penstock.db.kv": ("KeyValue",),
-    "penstock.db.kv_entry": ("KeyValueEntry",),
-    "penstock.db.object_info": ("ObjectInfo",),
-    "penstock.db.object_result": ("ObjectResult",),
-    "penstock.db.objects": ("ObjectStore",),
+    "penstock.db.buckets.kv": ("KeyValue",),
+    "penstock.db.buckets.kv_entry": ("KeyValueEntry",),
+    "penstock.db.buckets.object_info": ("ObjectInfo",),
+    "penstock.db.buckets.object_result": ("ObjectResult",),
+    "penstock.db.buckets.objects": ("ObjectStore",),
     "penstock.db.stream": ("Ack", "Acks", "Stream", "StreamState"),
     "penstock.errors": (
         "ApiError", "EndOfStream", "MessageDeleted", "MessageNotFound", "PenstockError", "PublishRefused", "StoreError",
         "StoreLocked",
     ),
-    "penstock.kernel.message": ("Message",),
+    "penstock.store.read.message": ("Message",),
     "penstock.server.embedded": ("Server",),
 }  # fmt: skip
 

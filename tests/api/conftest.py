@@ -14,10 +14,10 @@ import pytest
 
 from penstock.api.jetstream import JetStream
 from penstock.broker.account import Account
-from penstock.broker.turn import Turn
+from penstock.broker.routing.origin import Origin
+from penstock.broker.routing.router import Router
+from penstock.broker.tick import Tick
 from penstock.db.database import Database
-from penstock.kernel.hub import Hub
-from penstock.kernel.origin import Origin
 from penstock.server.options import JetStreamLimits, JetStreamOptions, Options
 from penstock.testing.inside_client import Heard, subscribe
 
@@ -55,7 +55,9 @@ class Caller:
         self._count += 1
         inbox = f"_INBOX.{id(self)}.{self._count}"
         replies: asyncio.Queue[Reply] = asyncio.Queue()
-        hearer = subscribe(self.account, inbox, lambda heard: replies.put_nowait(Reply(heard.headers, heard.payload)))
+        subscriber = subscribe(
+            self.account, inbox, lambda heard: replies.put_nowait(Reply(heard.headers, heard.payload))
+        )
         body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
         self.account.publish(Origin.CLIENT, subject.encode(), body, headers, inbox.encode())
         self.account.turn.end()
@@ -66,7 +68,7 @@ class Caller:
                 if (found[-1].headers or b"").startswith(b"NATS/1.0 "):
                     break
         finally:
-            hearer.close()
+            subscriber.close()
         return found
 
     async def api(self, subject: str, payload: bytes | dict[str, Any] = b"", headers: bytes | None = None) -> Any:
@@ -86,7 +88,7 @@ class Caller:
 class Place:
     """One loop's JetStream with its accounts."""
 
-    def __init__(self, turn: Turn, jetstream: JetStream, accounts: dict[str, Account]) -> None:
+    def __init__(self, turn: Tick, jetstream: JetStream, accounts: dict[str, Account]) -> None:
         self.turn, self.jetstream, self.accounts = turn, jetstream, accounts
         self.caller = Caller(accounts["$G"])
 
@@ -102,7 +104,7 @@ class Place:
 @asynccontextmanager
 async def opened(path: Path, database: Database | None = None, **options: Any) -> AsyncIterator[Place]:
     loop = asyncio.get_running_loop()
-    turn = Turn(loop, Hub())
+    turn = Tick(loop, Router())
     accounts = {"$G": Account("$G", turn), "$SYS": Account("$SYS", turn)}
     settings = JetStreamOptions(enabled=True, store_dir=str(path), **options)
     host = SimpleNamespace(name="here", loop=loop, options=Options(jetstream=settings), system=accounts["$SYS"])

@@ -13,10 +13,10 @@ import pytest
 from penstock.api.advisories import Advisories
 from penstock.api.consumer_advisories import ConsumerAdvisories
 from penstock.broker.account import Account
-from penstock.broker.turn import Turn
+from penstock.broker.routing.router import Router
+from penstock.broker.tick import Tick
 from penstock.consumer.config import ConsumerConfig
 from penstock.consumer.moment import parse_moment
-from penstock.kernel.hub import Hub
 from penstock.testing.inside_client import Heard, subscribe
 
 NOW_NS = 1_794_768_763_000_000_000
@@ -33,7 +33,7 @@ def heard(tell: Tell, listens: str = "$JS.EVENT.>", domain: str = "", **config: 
         found.append((heard.subject.decode(), json.loads(heard.payload)))
 
     async def main() -> None:
-        turn = Turn(asyncio.get_running_loop(), Hub())
+        turn = Tick(asyncio.get_running_loop(), Router())
         account = Account("$G", turn)
         subscribe(account, listens, hear)
         news = ConsumerAdvisories(Advisories("here", domain, lambda: NOW_NS), account, "S")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.api.conftest import Place, Reply
 
-from penstock.kernel.origin import Origin
+from penstock.broker.routing.origin import Origin
 
 Run = Callable[..., None]
 GET = "$JS.API.DIRECT.GET.D"
@@ -195,7 +195,7 @@ def test_only_what_is_durable_is_read(run: Run) -> None:
         await filled(place, count=1)
         intake = place.jetstream.accounts["$G"].streams["D"]
         place.caller.account.publish(Origin.CLIENT, b"d.0", b"not yet synced")
-        assert intake.stream.store.core.committed_seq == 1
+        assert intake.stream.store.engine.committed_seq == 1
         (found,) = await place.caller.ask(GET, {"last_by_subj": "d.0"})
         assert found.payload in (b"body0", b"not yet synced")
         assert fields(found)["Nats-Sequence"] == ("1" if found.payload == b"body0" else "2")

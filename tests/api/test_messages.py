@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.api.conftest import Place
 
-from penstock.kernel.origin import Origin
+from penstock.broker.routing.origin import Origin
 
 Run = Callable[..., None]
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from tests.api.conftest import Place
 
-from penstock.kernel.origin import REACHES, Listener, Origin
+from penstock.broker.routing.origin import REACHES, Listener, Origin
 from penstock.testing.inside_client import subscribe
 
 Run = Callable[..., None]

@@ -10,7 +10,7 @@ from typing import Any
 from tests.api.conftest import Place, opened
 
 import penstock
-from penstock.kernel.origin import Origin
+from penstock.broker.routing.origin import Origin
 
 Run = Callable[..., None]
 TYPE = "io.nats.jetstream.api.v1."

@@ -53,10 +53,10 @@ def test_acks_leave_while_many_others_are_served(tmp_path: Path) -> None:
     """Once, whoever had many clients to serve in every turn never came to the acks."""
     with penstock.open(tmp_path / "data", durability="os") as db, penstock.Server(database=db) as server:
         db.stream("S", subjects=["s.>"])
-        hearers = [Client(server.port, f"_INBOX.{n}") for n in range(40)]
-        for hearer in hearers:
-            hearer.send(b"SUB news 9\r\n")
-            hearer.ping()
+        subscribers = [Client(server.port, f"_INBOX.{n}") for n in range(40)]
+        for subscriber in subscribers:
+            subscriber.send(b"SUB news 9\r\n")
+            subscriber.ping()
         crier, publisher = Client(server.port, "_INBOX.c"), Client(server.port, "_INBOX.p")
         for n in range(200):
             crier.publish("news", b"x")

@@ -14,9 +14,9 @@ from delivering import MS, NS, Reader, ack_of, status_of
 from wire_client import Frame, Silent
 
 import penstock
-from penstock.broker.delivery import Delivery
-from penstock.broker.desk import ConsumerDesk
-from penstock.kernel.clock import Clock
+from penstock.base.clock import Clock
+from penstock.broker.consumers.delivery import Delivery
+from penstock.broker.consumers.dispatcher import ConsumerDispatcher
 from penstock.server.embedded import EmbeddedServer
 
 
@@ -110,17 +110,17 @@ def test_new_messages_are_pushed_as_they_come(reader: Reader, listener: Listener
 
 def test_a_commit_that_ends_while_the_one_before_is_told_of_is_told_of_too(reader: Reader, listener: Listener) -> None:
     """Its messages were not delivered before something else came, where nobody waited for their answers."""
-    told = ConsumerDesk.committed
+    told = ConsumerDispatcher.committed
 
-    def slowly(desk: ConsumerDesk) -> None:
-        told(desk)
-        store, stop = desk.stream.store, time.monotonic() + 5
-        while store.committed_position < store.core.position and time.monotonic() < stop:
+    def slowly(dispatcher: ConsumerDispatcher) -> None:
+        told(dispatcher)
+        store, stop = dispatcher.stream.store, time.monotonic() + 5
+        while store.committed_position < store.engine.position and time.monotonic() < stop:
             time.sleep(0.0005)  # the loop waits, the commit thread does not
 
     listener.listen("e", 5)
     reader.consumer(deliver_subject="e")
-    with patch.object(ConsumerDesk, "committed", slowly):
+    with patch.object(ConsumerDispatcher, "committed", slowly):
         for n in range(5):
             reader.publish("s.a", b"%d" % n)
             assert listener.message().payload == b"%d" % n

@@ -9,7 +9,7 @@ import pytest
 from delivering import MS, NS, Reader, status_of
 
 import penstock
-from penstock.broker.desk import ConsumerDesk
+from penstock.broker.consumers.dispatcher import ConsumerDispatcher
 from penstock.server.embedded import EmbeddedServer
 
 WAKES_MAX = 60  # in 400 ms; a loop that spins comes thousands of times
@@ -130,14 +130,14 @@ def test_the_loop_rests_after(
     """A filled request once kept the loop awake for good, from the time on at which it would have expired."""
     scene(reader)
     wakes = 0
-    serve = ConsumerDesk.serve
+    serve = ConsumerDispatcher.serve
 
-    def counted(desk: ConsumerDesk, looks_anew: bool = False) -> None:
+    def counted(dispatcher: ConsumerDispatcher, looks_anew: bool = False) -> None:
         nonlocal wakes
         wakes += 1
-        serve(desk, looks_anew)
+        serve(dispatcher, looks_anew)
 
-    monkeypatch.setattr(ConsumerDesk, "serve", counted)
+    monkeypatch.setattr(ConsumerDispatcher, "serve", counted)
     watch = Reader(server.port, "_INBOX.watch")
     watch.send(b"SUB until 7\r\n")
     watch.publish("$JS.API.CONSUMER.MSG.NEXT.U.W", b'{"batch":1,"expires":400000000}', "until")

@@ -1,4 +1,4 @@
-"""Messages of every size that a read can cut: in the hub's buffer, in a larger read, in a buffer of their own."""
+"""Messages of every size that a read can cut: in the router's buffer, in a larger read, in a buffer of their own."""
 
 from __future__ import annotations
 

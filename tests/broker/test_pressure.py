@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from attack import Client
 
-from penstock.broker.pressure import REST_S, REST_S_MAX, SHORT, WINDOW_S, Pressure
-from penstock.broker.turn import Turn
-from penstock.kernel.hub import Hub
+from penstock.broker.io.pressure import REST_S, REST_S_MAX, SHORT, WINDOW_S, Pressure
+from penstock.broker.routing.router import Router
+from penstock.broker.tick import Tick
 from penstock.server.embedded import EmbeddedServer
 
 
@@ -92,7 +92,7 @@ def test_the_turn_asks_before_it_polls(account: Account, is_short: bool) -> None
     """While somebody waits, the loop sleeps after a turn, however closely turns follow each other."""
     polls: list[int] = []
 
-    class Watched(Turn):
+    class Watched(Tick):
         def _look(self, spin_ns: int = 0) -> None:
             if spin_ns:
                 polls.append(spin_ns)
@@ -102,7 +102,7 @@ def test_the_turn_asks_before_it_polls(account: Account, is_short: bool) -> None
         found = Pressure(str(account.path))
         if is_short:
             account.wait(1e9)
-        turn = Watched(asyncio.get_running_loop(), Hub(), found)
+        turn = Watched(asyncio.get_running_loop(), Router(), found)
         for _ in range(3):
             turn.end()
             await asyncio.sleep(0)

@@ -18,7 +18,7 @@ from failing_disk import failing
 from still_loop import still
 
 import penstock
-from penstock.broker import turn
+from penstock.broker import tick as turn
 from penstock.server.embedded import EmbeddedServer
 from penstock.store.file_store import FileStore
 from penstock.testing import SYNC_KINDS, CrashDisk
@@ -76,14 +76,14 @@ def test_a_turn_that_has_no_time_left_answers_more_than_the_first_few(
     """Deliveries take theirs before the answers: publishers of a busy stream were to wait seven turns for one."""
     monkeypatch.setattr(turn, "ANSWER_S", 0.0)
     counts: list[int] = []
-    serve = turn.Turn._serve
+    serve = turn.Tick._serve
 
-    def counted(self: turn.Turn, intake: Any) -> None:
+    def counted(self: turn.Tick, intake: Any) -> None:
         before = intake.answered
         serve(self, intake)
         counts.append(intake.answered - before)
 
-    monkeypatch.setattr(turn.Turn, "_serve", counted)
+    monkeypatch.setattr(turn.Tick, "_serve", counted)
     clients = [Client(server.port, f"_INBOX.c{n}") for n in range(CLIENTS)]
     for _ in range(2):
         for n, client in enumerate(clients):
@@ -105,9 +105,9 @@ def put_off(server: EmbeddedServer, disk: CrashDisk) -> tuple[Client, Client]:
     first.send(first.pub("s.a", b"1", "_INBOX.0.x"))
     disk.wait_held()
     first.ping()  # its turn has ended
-    read = server.server.hub.in_msgs
+    read = server.server.router.in_msgs
     second.send(second.pub("s.a", b"2", "_INBOX.1.x"))  # a PING after it would end a turn
-    wait_until(lambda: server.server.hub.in_msgs > read)
+    wait_until(lambda: server.server.router.in_msgs > read)
     is_idle = threading.Event()
     server.server.loop.call_soon_threadsafe(is_idle.set)
     assert is_idle.wait(10)
@@ -116,10 +116,10 @@ def put_off(server: EmbeddedServer, disk: CrashDisk) -> tuple[Client, Client]:
 
 def ask_meanwhile(server: EmbeddedServer, disk: CrashDisk, client: Client, subject: str) -> dict[str, Any]:
     """The answer to a request that comes during the sync, which ends once it was read."""
-    read = server.server.hub.in_msgs
+    read = server.server.router.in_msgs
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(client.ask, subject)
-        wait_until(lambda: server.server.hub.in_msgs > read)
+        wait_until(lambda: server.server.router.in_msgs > read)
         disk.release()
         return asked.result()
 
@@ -264,7 +264,7 @@ def test_what_is_rolled_back_while_others_are_answered_is_not_acknowledged(
     server: EmbeddedServer, disk: CrashDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two commits: one answers many clients, and between them the other fails, and a read rolls it back."""
-    monkeypatch.setattr("penstock.broker.turn.ANSWER_S", 60.0)  # however slow the machine is: in one turn
+    monkeypatch.setattr("penstock.broker.tick.ANSWER_S", 60.0)  # however slow the machine is: in one turn
     stream = server.server.accounts["$G"].jetstream.stream("S").stream  # type: ignore[union-attr]
     clients = [Client(server.port, f"_INBOX.c{n}") for n in range(30)]
     lost, late = Client(server.port, "_INBOX.l"), Client(server.port, "_INBOX.t")
@@ -273,7 +273,7 @@ def test_what_is_rolled_back_while_others_are_answered_is_not_acknowledged(
 
     def fail_and_roll_back() -> None:
         until = time.monotonic() + 10
-        while stream.store.core.log.failure() is None and not stream.store.failures:
+        while stream.store.engine.log.failure() is None and not stream.store.failures:
             assert time.monotonic() < until
         late.send(late.pub("s.y", b"y" * 20_000, "_INBOX.t.0"))  # appended when it is read, which rolls back before
 

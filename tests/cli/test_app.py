@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cli_cases import Run, is_root, spawn, writer
 
-from penstock.kernel.xxh64 import xxh64_of
+from penstock.base.xxh64 import xxh64_of
 
 COMMANDS = ("inspect", "verify", "repair", "export", "import", "erase", "migrate")
 READING = ("inspect", "verify", "export")

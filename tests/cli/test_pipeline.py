@@ -17,7 +17,7 @@ import penstock
 from penstock.cli.pipeline_run import _print_state, explain
 
 pytest.importorskip("pyspark")
-from penstock.spark.report import Facts
+from penstock.spark.pipelines.report import Facts
 
 
 @pytest.fixture(scope="module")

@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 
 from penstock.cli.flags import Flag, parse_flags
+from penstock.cli.nats_server_wrapper import CODE, install_shim
 from penstock.cli.serve import CommandLine, main
 from penstock.cli.serve_run import run
-from penstock.cli.shim import CODE, install_shim
 from penstock.errors import PenstockError
-from penstock.server.log import Log
+from penstock.server.log.log import Log
 from penstock.server.options import Options
 from penstock.server.reload import Change
 from penstock.server.signals import SignalError, send_signal
@@ -124,7 +124,7 @@ def test_a_file_that_lets_plain_clients_in_does_so_with_the_flags_certificate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The flags' TLS once forgot the file's allow_non_tls, and a plain client was turned away."""
-    monkeypatch.setattr("penstock.server.conf_tls.why_unusable", lambda tls: "")
+    monkeypatch.setattr("penstock.server.conf.tls.why_unusable", lambda tls: "")
     (tmp_path / "s.conf").write_text("allow_non_tls: true\n")
     flags = ["--tls", "--tlscert", "c.pem", "--tlskey", "k.pem"]
     for args, is_allowed in ((["-c", str(tmp_path / "s.conf"), *flags], True), (flags, False)):

@@ -12,7 +12,7 @@ from cli_cases import Run, block, flip, writer
 import penstock
 from penstock.db.adopt import adopt, root_of
 from penstock.db.stage import Stage
-from penstock.kernel.batch import Batch
+from penstock.store.write.batch import Batch
 
 
 def test_a_sound_store(run: Run, root: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_store_without_its_marker(run: Run, root: Path) -> None:
 
 
 def test_a_newer_block_is_refused(run: Run, root: Path) -> None:
-    from penstock.kernel.xxh64 import xxh64_of
+    from penstock.base.xxh64 import xxh64_of
 
     path = block(root, "BIG", 2)
     data = bytearray(path.read_bytes())

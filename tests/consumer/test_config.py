@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import errors
+from penstock.base.subject import covers, is_valid_filter
 from penstock.consumer.config import ConsumerCaps, ConsumerConfig, make_config
 from penstock.consumer.config_json import CreateRequest, decode_config, decode_request, encode_config
 from penstock.consumer.filter_tree import FilterTree
 from penstock.consumer.moment import ZERO_NS, Moment, format_moment, parse_moment
 from penstock.consumer.rules import admit, check_create, check_update, resolve
 from penstock.errors import ApiError, ConsumerCreateFailed, InvalidJson
-from penstock.kernel.subject import covers, is_valid_filter
 from penstock.stream import config as stream_config
 from penstock.stream.config import StreamConfig
 

@@ -9,7 +9,7 @@ import pytest
 
 import penstock
 from penstock.consumer.consumers import INTEREST
-from penstock.kernel.consumer import sweep
+from penstock.consumer.engine import sweep
 
 FILTERS: list[list[str]] = [[], ["s.a"], ["s.*"], ["s.a", "s.b.>"], ["s.b.c"]]
 
@@ -44,4 +44,4 @@ def test_nothing_is_left_that_nobody_needs(tmp_path: Path, seed: int) -> None:
                     while seq:
                         seq = stream.consumers.let_go(gone, 3, seq)
                     engines = [one.engine for one in stream.consumers]
-                    assert sweep(stream.store.core, engines, False, INTEREST, stream.store.clock.now_ns()) == 0
+                    assert sweep(stream.store.engine, engines, False, INTEREST, stream.store.clock.now_ns()) == 0

@@ -16,12 +16,12 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from penstock.base.subject import Filters
 from penstock.consumer.config import make_config
 from penstock.consumer.consumer import Consumer
 from penstock.consumer.rules import admit
 from penstock.db.database import Database
 from penstock.db.stream import Stream
-from penstock.kernel.subject import Filters
 from penstock.testing.clock import FakeClock
 
 SUBJECTS = ("s.a", "s.b", "s.c")

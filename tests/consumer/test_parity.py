@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.base.subject import matches
 from penstock.consumer.ack_payload import AckKind, parse_ack
 from penstock.consumer.ack_subject import account_hash, ack_filters, parse_ack_subject
 from penstock.consumer.config import ConsumerCaps, ConsumerConfig
@@ -29,7 +30,6 @@ from penstock.consumer.requests import (
 )
 from penstock.consumer.rules import admit, resolve, validate
 from penstock.errors import ApiError, PullRefused, StreamNotFound
-from penstock.kernel.subject import matches
 from penstock.stream.config import StreamConfig, check_create
 from penstock.stream.config_json import decode_config as decode_stream
 

@@ -29,7 +29,7 @@ def test_what_was_acknowledged_while_the_disk_failed_goes_when_it_works_again(tm
         for message in messages[1:3]:
             message.ack()
         deadline = time.monotonic() + 10
-        while stream.store.core.log.failure() is None:
+        while stream.store.engine.log.failure() is None:
             assert time.monotonic() < deadline, "the fault did not come"
         with pytest.raises(StoreError):
             stream.publish("s.a", b"not kept")

@@ -182,7 +182,7 @@ def test_a_message_that_is_gone_says_what_took_it(removal: str, code: str) -> No
 
 def test_every_reason_of_the_log_has_its_sentence() -> None:
     from penstock.consumer.why import _GONE
-    from penstock.kernel.constants import REASONS
+    from penstock.format.constants import REASONS
 
     assert set(_GONE) == {*REASONS, "erase"}
 

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from unittest.mock import patch
 
+from penstock.base.disk import Disk
 from penstock.errors import EndOfStream, MessageDeleted, MessageNotFound
-from penstock.kernel.batch import Batch
-from penstock.kernel.disk import Disk
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
+from penstock.store.write.batch import Batch
 from penstock.testing import CrashDisk, CrashImage, FakeClock, crash_images
 
 STREAM_ID = bytes(range(16))
@@ -388,7 +388,7 @@ def booted(count: int) -> Iterator[None]:
         yield
         return
     with (
-        patch("penstock.store.recovery.boot_id", lambda: boot_id),
+        patch("penstock.store.open.recovery.boot_id", lambda: boot_id),
         patch("penstock.store.file_store.boot_id", lambda: boot_id),
     ):
         yield

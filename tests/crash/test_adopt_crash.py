@@ -14,11 +14,11 @@ import pytest
 from crash_cases import booted, campaign_size, chunk_seed
 
 import penstock
+from penstock.base.disk import Disk
 from penstock.db.adopt import root_of
 from penstock.db.stage import Stage
 from penstock.errors import PenstockError
-from penstock.kernel.batch import Batch
-from penstock.kernel.disk import Disk
+from penstock.store.write.batch import Batch
 from penstock.testing import CrashDisk, CrashImage, crash_images
 
 pytestmark = pytest.mark.campaign

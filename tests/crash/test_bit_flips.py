@@ -31,13 +31,13 @@ from crash_cases import (
     opened,
 )
 
+from penstock.base.xxh64 import xxh64_of
 from penstock.errors import NewerFormat, StoreError
-from penstock.kernel.block_scan import scan_block
-from penstock.kernel.constants import HEADER_SIZE, HEADER_STRIDE, KINDS, RECORDS_START
-from penstock.kernel.record import decode
-from penstock.kernel.xxh64 import xxh64_of
+from penstock.format.block_header import BlockHeader, decode_front
+from penstock.format.block_scan import scan_block
+from penstock.format.constants import HEADER_SIZE, HEADER_STRIDE, KINDS, RECORDS_START
+from penstock.format.record import decode
 from penstock.store.file_store import FileStore
-from penstock.store.layout import BlockHeader, decode_front
 from penstock.store.limits import Limits
 
 pytestmark = pytest.mark.campaign

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from crash_cases import STREAM_ID, campaign_size, chunk_seed
 
-from penstock.kernel.committer import Committer
-from penstock.kernel.disk import Disk
-from penstock.store.consumer_log import ConsumerLog, read_entries
-from penstock.store.report import Report
+from penstock.base.disk import Disk
+from penstock.store.consumer_log.consumer_log import ConsumerLog, read_entries
+from penstock.store.open.report import Report
+from penstock.store.write.committer import Committer
 from penstock.testing import SPACE_KINDS, SYNC_KINDS, CrashDisk, CrashImage, crash_images
 
 pytestmark = pytest.mark.campaign

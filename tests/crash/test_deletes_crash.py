@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from crash_cases import STREAM_ID, booted, campaign_size, chunk_seed
 
-from penstock.kernel.batch import Batch
-from penstock.kernel.seq_set import SeqSet
+from penstock.base.seq_set import SeqSet
 from penstock.store.base import ROLLUP
-from penstock.store.deletes import read_deletes
+from penstock.store.deletes.deletes import read_deletes
+from penstock.store.deletes.deletes_file import BY_USER
 from penstock.store.file_store import FileStore
-from penstock.store.kept_deletes import BY_USER
 from penstock.store.limits import Limits
+from penstock.store.write.batch import Batch
 from penstock.testing import CrashDisk, CrashImage, FakeClock, crash_images
 
 pytestmark = pytest.mark.campaign

@@ -12,9 +12,9 @@ from crash_cases import booted, campaign_size, check_images, chunk_seed
 from threaded_writer import STREAM_ID, Writer
 
 from penstock.errors import StoreError
-from penstock.kernel.batch import Batch
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
+from penstock.store.write.batch import Batch
 from penstock.testing import CrashDisk, CrashImage
 
 pytestmark = pytest.mark.campaign

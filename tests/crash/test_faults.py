@@ -126,7 +126,7 @@ class Attempt:
 
     def step(self, step: Callable[[], None]) -> None:
         d = self.driver
-        if d.store is None or d.store.core.is_closed:
+        if d.store is None or d.store.engine.is_closed:
             self.open()
         before = d.states[-1]
         d.aimed = None
@@ -139,7 +139,7 @@ class Attempt:
                 d.states.append(
                     replace(d.aimed, what=f"failed {d.aimed.what}", safety=min(d.aimed.safety, before.safety))
                 )
-            if d.store is None or d.store.core.is_closed:
+            if d.store is None or d.store.engine.is_closed:
                 self.open()
             else:
                 self.settle(before)
@@ -175,7 +175,7 @@ class Attempt:
     def look(self) -> None:
         """Everything acknowledged is readable; a read that fails says so."""
         d = self.driver
-        if d.store is None or d.store.core.is_closed:
+        if d.store is None or d.store.engine.is_closed:
             return
         try:
             live = contents(d.store)
@@ -246,7 +246,7 @@ def run_one(room: Path, name: str, durability: str, fault: str, persistent: bool
         for step in make(driver):
             attempt.step(step)
         has_fired = disk.fired > 0
-        if n % 3 != 0 and driver.store is not None and not driver.store.core.is_closed:
+        if n % 3 != 0 and driver.store is not None and not driver.store.engine.is_closed:
             # The cause is gone: writing resumes by itself. Else the process dies while the disk is bad.
             disk.clear_faults()
             driver.append(2)

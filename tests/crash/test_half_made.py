@@ -8,8 +8,8 @@ import pytest
 from crash_cases import booted, campaign_size, chunk_seed
 
 import penstock
-from penstock.cli.check import check_store
-from penstock.cli.mend import repair_store
+from penstock.check.blocks import check_store
+from penstock.check.repair import repair_store
 from penstock.errors import NotAStore
 from penstock.testing import CrashDisk, CrashImage, crash_images
 

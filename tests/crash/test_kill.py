@@ -30,7 +30,7 @@ CASES = [("disk", False), ("os", False), ("disk", True), ("os", True)]  # durabi
 # Each message says its own sequence, so that the parent knows every byte of it without being told.
 CHILD = """
 import os, random, sys
-from penstock.kernel.batch import Batch
+from penstock.store.write.batch import Batch
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
 

@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import EndOfStream, MessageDeleted, MessageNotFound
-from penstock.kernel.batch import Batch
 from penstock.store.base import NEVER
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
 from penstock.store.memory_store import MemoryStore
+from penstock.store.write.batch import Batch
 from penstock.testing.clock import FakeClock
 
 pytestmark = pytest.mark.campaign

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from crash_cases import STREAM_ID, booted, campaign_size, chunk_seed
 
-from penstock.kernel.batch import Batch
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
+from penstock.store.write.batch import Batch
 from penstock.testing import CrashDisk, FakeClock, crash_images
 
 pytestmark = pytest.mark.campaign

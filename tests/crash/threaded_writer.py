@@ -8,10 +8,10 @@ import random
 from pathlib import Path
 
 from penstock.errors import StoreError
-from penstock.kernel.batch import Batch
-from penstock.kernel.committer import Committer
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
+from penstock.store.write.batch import Batch
+from penstock.store.write.committer import Committer
 from penstock.testing import CrashDisk
 
 STREAM_ID = bytes(16)
@@ -48,7 +48,7 @@ class Writer:
 
     def look(self) -> bool:
         """Whether something was rolled back."""
-        has_failed = self.store.core.log.failure() is not None
+        has_failed = self.store.engine.log.failure() is not None
         if has_failed:
             try:
                 self.store.retry()

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.db.control_socket import ask
 from penstock.db.database import Database
-from penstock.db.door import ask
 from penstock.db.lock import holder_of
 from penstock.errors import StoreError, StoreLocked, StreamNotFound
 

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.base.disk import Disk
 from penstock.db.adopt import adopt, root_of
 from penstock.db.stage import Stage, StagedMessageRefused, discard_job
 from penstock.errors import CorruptBlock, MaxMsgsExceeded, StoreError
-from penstock.kernel.batch import Batch
-from penstock.kernel.disk import Disk
-from penstock.store.adopt_plan import read_batches
-from penstock.store.adoption import BadStage
-from penstock.store.checked_file import write_checked
+from penstock.format.checked_file import write_checked
+from penstock.store.open.adopt_plan import read_batches
+from penstock.store.open.adoption import BadStage
+from penstock.store.write.batch import Batch
 from penstock.testing import FakeClock
 
 LARGE = 4000  # bytes of a payload: a few of them fill a block of the streams here

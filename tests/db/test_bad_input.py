@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.base.disk import Disk
 from penstock.errors import (
     BadHeader,
     BadStreamName,
@@ -31,9 +32,8 @@ from penstock.errors import (
     StoreClosed,
     StoreLocked,
 )
-from penstock.kernel.disk import Disk
-from penstock.store.identity import read_identity, with_config, write_identity
-from penstock.store.layout import StreamPaths
+from penstock.format.block_header import StreamPaths
+from penstock.format.identity import read_identity, with_config, write_identity
 from penstock.testing import SPACE_KINDS, CrashDisk, FakeClock, crash_image
 
 # Places.
@@ -671,7 +671,7 @@ def test_without_both_copies_no_stream_is_made_over_the_blocks(store: Path) -> N
 
 
 def test_a_newer_config_is_left_alone(store: Path) -> None:
-    from penstock.kernel.xxh64 import xxh64_of
+    from penstock.base.xxh64 import xxh64_of
 
     for path in configs(store):
         body = path.read_bytes().rpartition(b"\nxxh64 ")[0].replace(b'"format": 1', b'"format": 2')

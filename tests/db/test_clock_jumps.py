@@ -281,7 +281,7 @@ def test_a_ttl_goes_on_over_a_stop(files: Bench) -> None:
     stream.publish("s.a")
     files.clock.jump(BACK)
     stream.publish("s.b", headers={"Nats-TTL": "50s"})
-    stream.store.core.seal_active()
+    stream.store.engine.seal_active()
     stream.publish("s.c")
     files.clock.advance(20 * S)
     stream = files.reopen()

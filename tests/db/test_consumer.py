@@ -19,7 +19,7 @@ import pytest
 import penstock
 import penstock.aio
 from penstock import errors
-from penstock.aio_consumer import ConsumerMessage
+from penstock.aio.consumer import ConsumerMessage
 from penstock.testing import CrashDisk, FakeClock
 
 S = 10**9

@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.db import door, peer
+from penstock.db import control_socket as door
+from penstock.db import peer_credentials as peer
 from penstock.db.adopt import create_stream
-from penstock.db.door import ask
+from penstock.db.control_socket import ask
 from penstock.db.lock import holder_of
 from penstock.errors import StoreError
 
@@ -310,7 +311,7 @@ def test_too_many_open_files_do_not_end_it(root: Path) -> None:
     """An error of accept once ended the thread."""
     code = """
 import json, logging, resource, socket, sys, threading, penstock
-from penstock.db.door import ask
+from penstock.db.control_socket import ask
 from penstock.db.lock import holder_of
 create = {"op": "create", "account": "$G", "stream": "T", "config": {}}
 has_failed = threading.Event()

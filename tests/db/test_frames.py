@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 import penstock
 import penstock.aio
-from penstock.db.frames import RUN_BLOCKS, _possible_subjects
-from penstock.db.polars_filter import to_arrow_filter
+from penstock.db.frames.frames import RUN_BLOCKS, _possible_subjects
+from penstock.db.frames.polars_filter import to_arrow_filter
 from penstock.errors import CorruptBlock
 from penstock.store.limits import Limits
 from penstock.testing import FakeClock

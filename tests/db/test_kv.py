@@ -17,7 +17,7 @@ import pytest
 import penstock
 import penstock.aio
 from penstock import errors
-from penstock.db.kv import KeyValue
+from penstock.db.buckets.kv import KeyValue
 from penstock.testing import FakeClock
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.base.xxh64 import xxh64_of
 from penstock.errors import NewerFormat, NotAStore
-from penstock.kernel.xxh64 import xxh64_of
-from penstock.store.identity import decode_identity
+from penstock.format.identity import decode_identity
 from penstock.testing import SPACE_KINDS, CrashDisk
 
 GOOD = b"penstock store, format 1\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.kernel.disk import Disk
+from penstock.base.disk import Disk
 from penstock.testing import CrashDisk, FakeClock, crash_images
 
 
@@ -212,7 +212,7 @@ def test_at_every_cut_the_file_and_the_blocks_together_have_everything(
     root: Path, monkeypatch: pytest.MonkeyPatch, durability: str
 ) -> None:
     """Cut the power after each disk call of a migration: nothing is lost, and the next open finishes it."""
-    monkeypatch.setattr("penstock.store.migrate.BATCH_MAX", 7)
+    monkeypatch.setattr("penstock.store.open.first_generation.BATCH_MAX", 7)
     wanted = {*range(1, 21), *range(31, 41)}
     put(root, [line(n, payload=b"x" * 3000) for n in range(1, 21)] + ["bad"] + [line(n) for n in range(31, 41)])
     disk = CrashDisk(root)
@@ -224,7 +224,7 @@ def test_at_every_cut_the_file_and_the_blocks_together_have_everything(
     for image in crash_images(disk, images, count=disk.position + 150, seed=1):
         with monkeypatch.context() as patch:
             if image.is_power_cut:
-                patch.setattr("penstock.store.snapshot.boot_id", lambda: b"after the reboot")
+                patch.setattr("penstock.store.read.snapshot.boot_id", lambda: b"after the reboot")
             old, new = left_of(image.path)
         assert old | new >= wanted, image.description
         with penstock.open(image.path, disk=Disk()) as db:
@@ -242,7 +242,7 @@ def test_at_every_cut_the_file_and_the_blocks_together_have_everything(
 
 
 def test_a_failing_disk_leaves_the_file_and_a_later_open_goes_on(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.store.migrate.BATCH_MAX", 3)
+    monkeypatch.setattr("penstock.store.open.first_generation.BATCH_MAX", 3)
     path = put(root, [line(n) for n in range(1, 31)])
     with penstock.open(root) as db:
         db.stream("OTHER").publish("OTHER", b"")

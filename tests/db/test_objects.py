@@ -21,7 +21,7 @@ import pytest
 import penstock
 import penstock.aio
 from penstock import errors
-from penstock.db.objects import ObjectStore
+from penstock.db.buckets.objects import ObjectStore
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from penstock.db.database import Database
 from penstock.db.stage import Stage
 from penstock.db.stream import Stream
 from penstock.errors import StoreError
-from penstock.kernel.batch import Batch
-from penstock.store.adoption import Adoption
 from penstock.store.file_store import FileStore
+from penstock.store.open.adoption import Adoption
+from penstock.store.write.batch import Batch
 from penstock.testing import FakeClock
 
 BLOCK_SIZE = 3000

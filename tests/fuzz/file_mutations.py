@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from penstock.kernel.xxh64 import xxh64_of
+from penstock.base.xxh64 import xxh64_of
 
 RECORDS_START = 8192
 U64 = (0, 1, 2**31, 2**32, 2**40 + 7, 2**62, 2**63 - 2, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1)

@@ -31,15 +31,17 @@ import file_bases  # noqa: E402
 from file_bases import FILTERS, Base, Content, Files, contents, make_base, small_blocks, write_files  # noqa: E402
 from file_mutations import kind_of, mutate  # noqa: E402
 
-from penstock.cli import check, inspect, mend  # noqa: E402
-from penstock.cli.open_store import OpenStore  # noqa: E402
+from penstock.check import blocks as check  # noqa: E402
+from penstock.check import repair as mend  # noqa: E402
+from penstock.check.open_store import OpenStore  # noqa: E402
+from penstock.cli import inspect  # noqa: E402
 from penstock.consumer.overview import read_consumers  # noqa: E402
 from penstock.db.database import Database  # noqa: E402
 from penstock.errors import CorruptBlock, NewerFormat, PenstockError  # noqa: E402
 from penstock.scan import to_table  # noqa: E402
 from penstock.scan.plan import view_at  # noqa: E402
-from penstock.store.deletes import read_deletes  # noqa: E402
-from penstock.store.snapshot import Snapshot  # noqa: E402
+from penstock.store.deletes.deletes import read_deletes  # noqa: E402
+from penstock.store.read.snapshot import Snapshot  # noqa: E402
 from penstock.testing import FakeClock  # noqa: E402
 
 IS_SANITIZED = "asan" in os.environ.get("LD_PRELOAD", "")
@@ -57,7 +59,7 @@ class Failure(AssertionError):
     """What a case must not do."""
 
 
-class Door:
+class ControlSocket:
     """The ways into one store, each of which gives what it found; only a PenstockError may come out of them."""
 
     def __init__(self, root: Path, stream_id: str) -> None:
@@ -157,7 +159,7 @@ def look_at(db: Database) -> Live:
 
 
 def matching(live: Live, pattern: str) -> set[int]:
-    from penstock.kernel.subject import Filters
+    from penstock.base.subject import Filters
 
     wanted = Filters([pattern])
     return {seq for seq, (subject, _, _) in live.items() if wanted.match(subject)}
@@ -193,7 +195,7 @@ class Cases:
         (self.outside / "precious.txt").write_bytes(b"precious")
         self.base: Base = make_base(kind, room)
         config = json.loads(self.base.files["$G/S/config.json"].rpartition(b"\nxxh64 ")[0])
-        self.door = Door(room / "store", config["stream_id"])
+        self.door = ControlSocket(room / "store", config["stream_id"])
         self.told: Counter[str] = Counter()
         self.lies()
         beside, written = self.door.read(), self.fresh().write()
@@ -204,7 +206,7 @@ class Cases:
     def lies(self, changed: Files | None = None) -> None:
         write_files(self.door.root, self.base.files | (changed or {}))
 
-    def fresh(self, changed: Files | None = None) -> Door:
+    def fresh(self, changed: Files | None = None) -> ControlSocket:
         self.lies(changed)
         return self.door
 

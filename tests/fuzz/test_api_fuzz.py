@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.api.conftest import Place, opened
 
-from penstock.kernel.origin import Origin
+from penstock.broker.routing.origin import Origin
 
 COUNT = int(os.environ.get("N") or 20_000) // 10
 SUBJECTS = [

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.server.conf import ConfError, digest_of, parse_conf, read_conf
-from penstock.server.conf_options import load_options
+from penstock.server.conf.conf import ConfError, digest_of, parse_conf, read_conf
+from penstock.server.conf.options_file import load_options
 
 SECONDS_MAX = 5.0
 EXAMPLES = max(400, int(os.environ.get("N") or 0) // 500)  # a campaign counts sessions, and these are slower

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from tests.api.conftest import Place, opened
 
+from penstock.broker.routing.origin import Origin
 from penstock.consumer.config import ENUMS, FIELD_TYPES
-from penstock.kernel.origin import Origin
 from penstock.testing.inside_client import subscribe
 
 COUNT = int(os.environ.get("N") or 10_000) // 10

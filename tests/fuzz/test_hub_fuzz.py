@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from penstock.kernel.hub import Hub, Link
-from penstock.kernel.reference.subject import matches
-from penstock.kernel.sublist import Sublist
+from penstock.broker.routing.router import Link, Router
+from penstock.broker.routing.sublist import Sublist
+from twins.subject import matches
 
 pytestmark = pytest.mark.campaign
 
@@ -43,8 +43,8 @@ class Frame:
 class Peer(Link):
     """A client without a socket."""
 
-    def __init__(self, hub: Hub, cid: int, sublist: Sublist) -> None:
-        super().__init__(hub, cid)
+    def __init__(self, router: Router, cid: int, sublist: Sublist) -> None:
+        super().__init__(router, cid)
         self.heard = b""
         self.is_verbose = self.is_pedantic = False
         self.join(None, sublist)
@@ -234,10 +234,10 @@ def feed(rng: random.Random, peer: Peer, data: bytes) -> None:
 
 def exchange(seed: int) -> None:
     rng = random.Random(seed)
-    hub, sublist = Hub(), Sublist()
-    hub.on_turn = lambda: None
-    hub.add_sublist(sublist)
-    clients = [Client(Peer(hub, cid, sublist)) for cid in range(4)]
+    router, sublist = Router(), Sublist()
+    router.on_turn = lambda: None
+    router.add_sublist(sublist)
+    clients = [Client(Peer(router, cid, sublist)) for cid in range(4)]
     for client in clients:
         peer = client.peer
         peer.is_verbose, peer.has_echo = rng.random() < 0.2, rng.random() < 0.8
@@ -253,11 +253,11 @@ def exchange(seed: int) -> None:
         size = rng.choice((1, 5, 30, 200, 5000, 100_000, 1_000_000))
         chunk, streams[at] = streams[at][:size], streams[at][size:]
         feed(rng, clients[at].peer, chunk)
-        hub.begin_turn_end()
-        hub.take_batches()
-        hub.flush()
-        hub.bury()
-        hub.finish_turn_end()
+        router.begin_turn_end()
+        router.take_batches()
+        router.flush()
+        router.bury()
+        router.finish_turn_end()
         for client in clients:
             client.heard = client.peer.frames()
         fed[at] += len(chunk)

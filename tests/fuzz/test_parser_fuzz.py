@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from penstock.kernel import parser as compiled
-from penstock.kernel.reference import parser as reference
+from penstock.wire import parser as compiled
+from twins import parser as reference
 
 pytestmark = pytest.mark.campaign
 

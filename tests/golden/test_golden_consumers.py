@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from penstock.base.disk import Disk
 from penstock.consumer.consumer import decode_meta, table_of
-from penstock.kernel.committer import Committer
-from penstock.kernel.disk import Disk
-from penstock.store.consumer_log import ConsumerLog
-from penstock.store.report import Report
+from penstock.store.consumer_log.consumer_log import ConsumerLog
+from penstock.store.open.report import Report
+from penstock.store.write.committer import Committer
 
 HERE = Path(__file__).parent
 VERSIONS = sorted(path.name for path in HERE.glob("consumers-*") if path.is_dir())

@@ -10,11 +10,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.kernel import ack_table as compiled
-from penstock.kernel import consumer_state
-from penstock.kernel.ack_table import ALL, EXPLICIT, NONE
-from penstock.kernel.reference import ack_table as reference
-from penstock.kernel.reference.varint import write_varint, zigzag
+from penstock.consumer import ack_table as compiled
+from penstock.consumer.ack_table import ALL, EXPLICIT, NONE
+from penstock.format import consumer_state
+from twins import ack_table as reference
+from twins.varint import write_varint, zigzag
 
 both_halves = pytest.mark.parametrize("kernel", [compiled, reference], ids=["compiled", "reference"])
 

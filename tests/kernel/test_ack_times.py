@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from penstock.kernel import ack_table as compiled
-from penstock.kernel.ack_table import ALL, EXPLICIT
-from penstock.kernel.clock import Clock
-from penstock.kernel.reference import ack_table as reference
+from penstock.base.clock import Clock
+from penstock.consumer import ack_table as compiled
+from penstock.consumer.ack_table import ALL, EXPLICIT
+from twins import ack_table as reference
 
 
 class Machine(Clock):

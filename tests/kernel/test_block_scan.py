@@ -11,10 +11,10 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernel import block_scan as compiled
-from penstock.kernel.record import encode_control, encode_message
-from penstock.kernel.reference import block_scan as reference
-from penstock.kernel.reference.varint import write_varint
+from penstock.format import block_scan as compiled
+from penstock.format.record import encode_control, encode_message
+from twins import block_scan as reference
+from twins.varint import write_varint
 
 both_halves = pytest.mark.parametrize("kernel", [compiled, reference], ids=["compiled", "reference"])
 SKIP, DELETE, ERASE, FLOOR = 1, 2, 3, 4

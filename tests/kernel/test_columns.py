@@ -1,4 +1,4 @@
-"""kernel/columns.pyx and its plain twin on the same blocks, damaged ones first."""
+"""scan/columns.pyx and its plain twin on the same blocks, damaged ones first."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock import headers as header_block
-from penstock.kernel.columns import COLUMN_BITS, HEADERS_RAW, Columns, Spares, read_columns
-from penstock.kernel.record import RecordError, encode_control, encode_message
-from penstock.kernel.reference.columns import headers_of, read_rows, text_of
-from penstock.kernel.reference.varint import write_varint
-from penstock.kernel.reference.xxh64 import xxh64_of
-from penstock.kernel.seq_set import SeqSet
-from penstock.kernel.subject import Filters
+from penstock.base.seq_set import SeqSet
+from penstock.base.subject import Filters
+from penstock.format.record import RecordError, encode_control, encode_message
 from penstock.scan.batch import record_batch
+from penstock.scan.columns import COLUMN_BITS, HEADERS_RAW, Columns, Spares, read_columns
 from penstock.scan.schema import schema
+from penstock.wire import headers as header_block
+from twins.columns import headers_of, read_rows, text_of
+from twins.varint import write_varint
+from twins.xxh64 import xxh64_of
 
 BASE: dict[str, Any] = {"base_seq": 100, "base_time": 1_700_000_000_000_000_000, "salt": 0x1234_5678_9ABC_DEF0}
 ALL = sum(COLUMN_BITS.values())

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import StoreError
-from penstock.kernel import consumer_state as compiled
-from penstock.kernel.reference import consumer_state as reference
-from penstock.kernel.reference.varint import write_varint
-from penstock.kernel.reference.xxh64 import xxh64_of
+from penstock.format import consumer_state as compiled
+from twins import consumer_state as reference
+from twins.varint import write_varint
+from twins.xxh64 import xxh64_of
 
 both_halves = pytest.mark.parametrize("kernel", [compiled, reference], ids=["compiled", "reference"])
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.kernel import dedupe
-from penstock.kernel.marks import Marks
-from penstock.kernel.reference import dedupe as reference
+from penstock.store.index.ids_and_expiries import IdsAndExpiries
+from penstock.store.write import dedupe
+from twins import dedupe as reference
 
 Window = type[dedupe.DedupeWindow] | type[reference.DedupeWindow]
 both = pytest.mark.parametrize("DedupeWindow", [dedupe.DedupeWindow, reference.DedupeWindow], ids=["compiled", "plain"])
@@ -156,7 +156,7 @@ def test_memory_comes_back_when_the_rate_falls() -> None:
 
 
 def test_ids_are_loaded_in_bulk() -> None:
-    marks = Marks([(1, 10, h(1), 0), (2, 20, None, 99), (3, 30, h(3), 0), (4, 40, h(1), 0)])
+    marks = IdsAndExpiries([(1, 10, h(1), 0), (2, 20, None, 99), (3, 30, h(3), 0), (4, 40, h(1), 0)])
     window = dedupe.DedupeWindow(100)
     window.load(marks, 30, 50, 0)
     assert [window.lookup(h(n), 50) for n in (1, 2, 3)] == [4, None, 3]
@@ -167,16 +167,16 @@ def test_ids_are_loaded_in_bulk() -> None:
 def test_ids_with_a_time_that_is_still_to_come_count_from_the_load() -> None:
     """The machine's clock went back since they were stored; it is 1000 ahead of the time that never jumps."""
     window = dedupe.DedupeWindow(100)
-    window.load(Marks([(1, 1010, h(1), 0), (2, 1060, h(2), 0), (3, 9999, h(3), 0)]), 0, 50, 1000)
+    window.load(IdsAndExpiries([(1, 1010, h(1), 0), (2, 1060, h(2), 0), (3, 9999, h(3), 0)]), 0, 50, 1000)
     assert [window.lookup(h(n), 109) for n in (1, 2, 3)] == [1, 2, 3]
     assert [window.lookup(h(n), 110) for n in (1, 2, 3)] == [None, 2, 3]
     assert [window.lookup(h(n), 150) for n in (1, 2, 3)] == [None, None, None]
 
 
 def test_marks_come_into_the_order_of_their_sequences() -> None:
-    marks = Marks([(3, 30, h(3), 0), (1, 10, None, 50)])
+    marks = IdsAndExpiries([(3, 30, h(3), 0), (1, 10, None, 50)])
     marks.extend([(3, 31, h(4), 7), (2, 20, h(2), 0)])
-    marks.extend(Marks([(9, 90, None, 5)]))
+    marks.extend(IdsAndExpiries([(9, 90, None, 5)]))
     marks.put_in_order()
     found = list(marks)
     assert [mark[0] for mark in found] == [1, 2, 3, 9] and len(marks) == 4

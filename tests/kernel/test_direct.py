@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.duration import format_time
-from penstock.kernel.clock import SYSTEM
-from penstock.kernel.direct import DirectSender
-from penstock.kernel.hub import Hub
-from penstock.kernel.reader import Reader
-from penstock.kernel.sublist import Sublist
+from penstock.base.clock import SYSTEM
+from penstock.base.duration import format_time
+from penstock.broker.routing.router import Router
+from penstock.broker.routing.sublist import Sublist
+from penstock.broker.streams.direct_sender import DirectSender
 from penstock.store.limits import Limits
 from penstock.store.memory_store import MemoryStore
+from penstock.store.read.reader import Reader
 from penstock.testing.inside_client import InsideClient
 
 SECOND = 10**9
@@ -25,17 +25,17 @@ class Place:
 
     def __init__(self) -> None:
         self.store = MemoryStore("S", Limits(subjects=("s.>",), block_size=1 << 16), SYSTEM)
-        self.hub, self.sublist = Hub(), Sublist()
-        self.hub.on_turn = lambda: None
-        self.hub.add_sublist(self.sublist)
-        self.sender = DirectSender(self.hub, self.sublist, self.store.core, b"S")
+        self.router, self.sublist = Router(), Sublist()
+        self.router.on_turn = lambda: None
+        self.router.add_sublist(self.sublist)
+        self.sender = DirectSender(self.router, self.sublist, self.store.engine, b"S")
         self._heard: list[tuple[bytes | None, bytes]] = []
-        self._client = InsideClient(self.hub, self.sublist)
+        self._client = InsideClient(self.router, self.sublist)
         self._client.subscribe("inbox", lambda heard: self._heard.append((heard.headers, heard.payload)))
 
     @property
     def heard(self) -> list[tuple[bytes | None, bytes]]:
-        self.hub.flush()
+        self.router.flush()
         return self._heard
 
 
@@ -97,7 +97,7 @@ def test_what_is_not_there_is_not_sent(place: Place) -> None:
 def test_a_run_counts_down_and_stops_at_its_bounds(place: Place) -> None:
     for seq in range(1, 11):
         place.store.store_raw(seq, SECOND, f"s.{seq % 2}", None, b"12345")
-    reader = Reader(place.store.core, ["s.0"], 1)
+    reader = Reader(place.store.engine, ["s.0"], 1)
     assert place.sender.send_next(reader, b"inbox", 2, 1 << 20, False, 5, 0) == (2, 16, 3, 4)
     assert place.heard == [
         (expected(2, SECOND, "s.0", more="Nats-Num-Pending: 4\r\nNats-Last-Sequence: 0\r\n"), b"12345"),

@@ -11,7 +11,7 @@ import pytest
 
 FAULTS = """
 import resource, sys
-from penstock.kernel.heap import keep_freed
+from penstock.base.malloc import keep_freed
 if sys.argv[1] == "kept":
     assert keep_freed()
 def round():

@@ -1,4 +1,4 @@
-"""Hub and Link without sockets: reads cut anywhere, buffers that grow, ends in the middle of a read, services that
+"""Router and Link without sockets: reads cut anywhere, buffers that grow, ends in the middle of a read, services that
 publish. Random exchanges against a model: tests/fuzz/test_hub_fuzz.py."""
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernel.hub import Hub, Link
-from penstock.kernel.origin import Origin
-from penstock.kernel.sublist import Sublist
+from penstock.broker.routing.origin import Origin
+from penstock.broker.routing.router import Link, Router
+from penstock.broker.routing.sublist import Sublist
 
 
 class Peer(Link):
-    """A client without a socket: what it hears is in `heard`, what the hub tells in `events`."""
+    """A client without a socket: what it hears is in `heard`, what the router tells in `events`."""
 
     def __init__(self, place: Place, **flags: Any) -> None:
-        super().__init__(place.hub, len(place.peers) + 1)
+        super().__init__(place.router, len(place.peers) + 1)
         self.place = place
         self.heard = b""
         self.events: list[tuple[str, bytes]] = []
@@ -82,24 +82,24 @@ class Peer(Link):
 
 
 class Place:
-    """One hub with one account."""
+    """One router with one account."""
 
     def __init__(self) -> None:
-        self.hub, self.sublist = Hub(), Sublist()
-        self.hub.add_sublist(self.sublist)
+        self.router, self.sublist = Router(), Sublist()
+        self.router.add_sublist(self.sublist)
         self.peers: list[Peer] = []
         self.turns = 0
-        self.hub.on_turn = self._ask
+        self.router.on_turn = self._ask
 
     def _ask(self) -> None:
         self.turns += 1
 
     def turn(self) -> None:
-        self.hub.begin_turn_end()
-        self.hub.take_batches()
-        self.hub.flush()
-        self.hub.bury()
-        self.hub.finish_turn_end()
+        self.router.begin_turn_end()
+        self.router.take_batches()
+        self.router.flush()
+        self.router.bury()
+        self.router.finish_turn_end()
 
 
 def pub(subject: bytes, payload: bytes = b"", reply: bytes = b"") -> bytes:
@@ -114,8 +114,8 @@ def pub(subject: bytes, payload: bytes = b"", reply: bytes = b"") -> bytes:
 )
 def test_payloads_of_any_size_come_through_any_cut(sizes: list[int], cuts: list[int], feeds: bool) -> None:
     place = Place()
-    publisher, hearer = Peer(place), Peer(place)
-    hearer.read(b"SUB > 1\r\n")
+    publisher, subscriber = Peer(place), Peer(place)
+    subscriber.read(b"SUB > 1\r\n")
     payloads = [bytes([n + 65]) * size for n, size in enumerate(sizes)]
     data = b"".join(pub(b"a", payload) for payload in payloads)
     for n in range(len(data)):
@@ -128,7 +128,7 @@ def test_payloads_of_any_size_come_through_any_cut(sizes: list[int], cuts: list[
             publisher.read(data[:size])
         data = data[size:]
     place.turn()
-    assert hearer.heard == b"".join(b"MSG a 1 %d\r\n%s\r\n" % (len(payload), payload) for payload in payloads)
+    assert subscriber.heard == b"".join(b"MSG a 1 %d\r\n%s\r\n" % (len(payload), payload) for payload in payloads)
     assert publisher.in_msgs == len(sizes)
     assert publisher.in_bytes == sum(sizes)
 
@@ -202,7 +202,7 @@ def test_one_that_ends_itself_before_its_own_connect_does_not_connect() -> None:
 def test_after_a_change_of_account_neither_side_hears_the_other() -> None:
     place = Place()
     elsewhere = Sublist()
-    place.hub.add_sublist(elsewhere)
+    place.router.add_sublist(elsewhere)
     peer, stays, there = Peer(place), Peer(place), Peer(place)
     there.leave()
     there.join("other", elsewhere)
@@ -244,13 +244,13 @@ def test_commands_behind_a_connect_wait_until_it_is_decided(tail: bytes) -> None
 
 def test_services_that_publish_to_services_are_called_one_after_the_other() -> None:
     place = Place()
-    hub, sublist = place.hub, place.sublist
+    router, sublist = place.router, place.sublist
     seen: list[bytes] = []
 
     def chain(client: object, subject: bytes, reply: object, headers: object, payload: bytes) -> None:
         seen.append(payload)
         if len(payload) < 200:
-            hub.send(Origin.CLIENT, sublist, b"chain", payload + b"x")
+            router.send(Origin.CLIENT, sublist, b"chain", payload + b"x")
 
     sublist.add_service(chain, b"chain")
     peer = Peer(place)
@@ -281,7 +281,7 @@ def test_a_service_that_is_removed_while_it_is_called_is_not_called_again() -> N
     def once(client: object, subject: bytes, *rest: object) -> None:
         called.append(subject)
         place.sublist.remove_service(token)
-        place.hub.bury()
+        place.router.bury()
         gc.collect()
 
     token = place.sublist.add_service(once, b"a.>")
@@ -331,7 +331,7 @@ def test_one_with_many_subscriptions_leaves_in_parts_and_hears_nothing_meanwhile
     peer.forget_subs()
     counts = [place.sublist.count]
     while place.sublist.count > 1:
-        heard = place.hub.send(Origin.EVENT, place.sublist, b"s.1499", b"")
+        heard = place.router.send(Origin.EVENT, place.sublist, b"s.1499", b"")
         publisher.read(pub(b"q.7"))
         place.turn()
         counts.append(place.sublist.count)

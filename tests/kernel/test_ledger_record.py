@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernel import ledger_record as compiled
-from penstock.kernel.reference import ledger_record as reference
+from penstock.format import consumer_log_record as compiled
+from twins import ledger_record as reference
 
 both_halves = pytest.mark.parametrize("kernel", [compiled, reference], ids=["compiled", "reference"])
 SALT = 0x1234567890ABCDEF
@@ -17,7 +17,7 @@ numbers = st.one_of(st.integers(0, 300), st.integers(0, 2**62 - 1))
 records = st.lists(st.tuples(st.integers(1, 4), numbers, numbers, st.binary(max_size=200)), max_size=12)
 
 
-def told(scan: compiled.LedgerScan | reference.LedgerScan) -> tuple[object, ...]:
+def told(scan: compiled.ConsumerLogScan | reference.ConsumerLogScan) -> tuple[object, ...]:
     return scan.records, scan.damage, scan.stop, scan.torn, scan.is_newer
 
 

@@ -7,8 +7,8 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernel.reference.subject import overlap
-from penstock.kernel.subject import Filters, any_overlap, first_overlap
+from penstock.base.subject import Filters, any_overlap, first_overlap
+from twins.subject import overlap
 
 FILTERS = st.builds(
     lambda tokens, tail: ".".join([*tokens, ">"] if tail else tokens),

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.kernel import parser as compiled
-from penstock.kernel.reference import parser as reference
+from penstock.wire import parser as compiled
+from twins import parser as reference
 
 both_halves = pytest.mark.parametrize("kernel", [compiled, reference], ids=["compiled", "reference"])
 

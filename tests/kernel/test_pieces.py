@@ -1,4 +1,4 @@
-"""Pieces: what waits for a socket comes out as it went in, is never moved, and its memory comes back."""
+"""SendBuffer: what waits for a socket comes out as it went in, is never moved, and its memory comes back."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernel import pieces
-from penstock.kernel.hub import Hub, Link
-from penstock.kernel.pieces import PIECE_BYTES, SPARE_BYTES, Pieces
-from penstock.kernel.sublist import Sublist
+from penstock.broker.io import send_buffer as pieces
+from penstock.broker.io.send_buffer import PIECE_BYTES, SPARE_BYTES, SendBuffer
+from penstock.broker.routing.router import Link, Router
+from penstock.broker.routing.sublist import Sublist
 
 
 def resident() -> int:
@@ -25,7 +25,7 @@ def resident() -> int:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.one_of(st.integers(0, 3000), st.sampled_from([65_535, 65_536, 262_144, 300_000])), max_size=60))
 def test_what_went_in_comes_out(sizes: list[int]) -> None:
-    waiting, wanted = Pieces(), b""
+    waiting, wanted = SendBuffer(), b""
     for n, size in enumerate(sizes):
         part = bytes([n % 251]) * size
         waiting.write(part)
@@ -44,7 +44,7 @@ def test_what_went_in_comes_out(sizes: list[int]) -> None:
 
 def test_no_piece_is_larger_than_the_others_however_much_waits() -> None:
     """It was one buffer that doubled: with 44 MB waiting each growth copied tens of megabytes on the loop."""
-    waiting = Pieces()
+    waiting = SendBuffer()
     for _ in range(3000):
         waiting.write(bytes(8192))
     assert waiting.capacity_max == PIECE_BYTES
@@ -54,7 +54,7 @@ def test_no_piece_is_larger_than_the_others_however_much_waits() -> None:
 
 
 def test_memory_of_those_who_do_not_read_comes_back_beside_the_loop() -> None:
-    waiting = [Pieces() for _ in range(20)]
+    waiting = [SendBuffer() for _ in range(20)]
     before = resident()
     for n in range(20 * 2000):
         waiting[n % 20].write(bytes(8192))
@@ -72,9 +72,9 @@ def test_memory_of_those_who_do_not_read_comes_back_beside_the_loop() -> None:
 def test_a_child_of_a_fork_has_a_thread_of_its_own() -> None:
     code = """if True:
         import os
-        from penstock.kernel import pieces
+        from penstock.broker.io import send_buffer as pieces
         def fill():
-            waiting = pieces.Pieces()
+            waiting = pieces.SendBuffer()
             for _ in range(4000):
                 waiting.write(bytes(8192))
             del waiting
@@ -99,15 +99,15 @@ class Peer(Link):
 class Exchange:
     """One who publishes, and others who hear it; nobody is sent anything before `flush`."""
 
-    def __init__(self, hearers: int) -> None:
-        self.hub, self.sublist = Hub(), Sublist()
-        self.hub.on_turn = lambda: None
-        self.publisher, *self.hearers = (Peer(self.hub, n + 1) for n in range(hearers + 1))
-        for peer in (self.publisher, *self.hearers):
+    def __init__(self, subscribers: int) -> None:
+        self.router, self.sublist = Router(), Sublist()
+        self.router.on_turn = lambda: None
+        self.publisher, *self.subscribers = (Peer(self.router, n + 1) for n in range(subscribers + 1))
+        for peer in (self.publisher, *self.subscribers):
             peer.is_verbose = peer.is_pedantic = False
             peer.join("account", self.sublist)
-        for hearer in self.hearers:
-            hearer.feed(b"SUB a 1\r\n")
+        for subscriber in self.subscribers:
+            subscriber.feed(b"SUB a 1\r\n")
 
     def publish(self, size: int, count: int) -> None:
         self.publisher.feed((b"PUB a %d\r\n%s\r\n" % (size, bytes(size))) * count)
@@ -125,25 +125,25 @@ class Exchange:
 def test_a_clients_buffer_is_sent_in_pieces_without_a_copy_of_the_rest(size: int) -> None:
     """A socket that takes a little at a time: all comes, in order, also where a piece is cut by it."""
     exchange = Exchange(1)
-    hearer = exchange.hearers[0]
+    subscriber = exchange.subscribers[0]
     ours, peer = socket.socketpair()
     ours.setblocking(False)
     peer.setblocking(False)
     count = 3_000_000 // (size + 100)
     exchange.publish(size, count)
     wanted = b"MSG a 1 %d\r\n%s\r\n" % (size, bytes(size)) * count
-    assert hearer.pending == len(wanted)
+    assert subscriber.pending == len(wanted)
     taken = b""
     while len(taken) < len(wanted):
-        hearer.fd = ours.fileno()
-        hearer.send_straight()
+        subscriber.fd = ours.fileno()
+        subscriber.send_straight()
         while len(taken) < len(wanted):
             try:
                 taken += peer.recv(50_000)
             except BlockingIOError:
                 break
     assert taken == wanted
-    assert hearer.pending == 0
+    assert subscriber.pending == 0
     ours.close()
     peer.close()
 
@@ -158,13 +158,13 @@ def test_one_whose_reads_take_long_is_read_less_of_at_a_time() -> None:
         nonlocal at
         taken = exchange.read(data[at:])
         at += taken
-        exchange.hearers[0].drop_out()
+        exchange.subscribers[0].drop_out()
         return taken // 1024  # what waits of a command that is not whole takes some room
 
-    exchange.hub.read_ns = 0  # any read takes longer
+    exchange.router.read_ns = 0  # any read takes longer
     assert read() == 256
     assert max(read() for _ in range(5)) <= 8
-    exchange.hub.read_ns = 10**12
+    exchange.router.read_ns = 10**12
     reads = [read() for _ in range(8)]
     assert reads == sorted(reads)
     assert reads[0] <= 8 and reads[-1] >= 254
@@ -172,7 +172,7 @@ def test_one_whose_reads_take_long_is_read_less_of_at_a_time() -> None:
 
 def test_a_large_message_is_read_in_one_go_also_where_reads_take_long() -> None:
     exchange = Exchange(100)
-    exchange.hub.read_ns = 0
+    exchange.router.read_ns = 0
     data = b"PUB a 900000\r\n%s\r\n" % bytes(900_000)
     reads = []
     for _ in range(3):
@@ -180,7 +180,7 @@ def test_a_large_message_is_read_in_one_go_also_where_reads_take_long() -> None:
         while at < len(data):
             at += exchange.read(data[at:])
             reads.append(at)
-        for hearer in exchange.hearers:
-            assert hearer.pending > 900_000
-            hearer.drop_out()
+        for subscriber in exchange.subscribers:
+            assert subscriber.pending > 900_000
+            subscriber.drop_out()
     assert len(reads) <= 9

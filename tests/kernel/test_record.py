@@ -10,9 +10,9 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernel import record as compiled
-from penstock.kernel.reference import record as reference
-from penstock.kernel.reference.varint import read_varint, write_varint, zigzag
+from penstock.format import record as compiled
+from twins import record as reference
+from twins.varint import read_varint, write_varint, zigzag
 
 both_halves = pytest.mark.parametrize("kernel", [compiled, reference], ids=["compiled", "reference"])
 

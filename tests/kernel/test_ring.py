@@ -1,4 +1,4 @@
-"""Ring: many clients are sent to in one system call. Whatever a socket does, its client gets all its bytes, once."""
+"""SendRing: many clients are sent to in one system call. Whatever a socket does, its client gets all its bytes, once."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rings import rings
 
-from penstock.kernel.hub import Hub, Link
-from penstock.kernel.origin import Origin
-from penstock.kernel.ring import Ring
-from penstock.kernel.sublist import Sublist
+from penstock.broker.io.io_uring import SendRing
+from penstock.broker.routing.origin import Origin
+from penstock.broker.routing.router import Link, Router
+from penstock.broker.routing.sublist import Sublist
 
 FRAME = b"MSG a 1 %d\r\n%s\r\n"
 
 try:
-    Ring()
+    SendRing()
 except OSError as error:  # what the server does then: tests/server/test_sends.py
     pytest.skip(f"this system gives us no io_uring: {error.strerror}", allow_module_level=True)
 
 
-class Hearer(Link):
+class Subscriber(Link):
     """A client with a socket: what that does not take is left to the transport, here `rest`."""
 
     def __init__(self, place: Place, cid: int) -> None:
-        super().__init__(place.hub, cid)
+        super().__init__(place.router, cid)
         self.ours, self.peer = socket.socketpair()
         for end in (self.ours, self.peer):
             end.setblocking(False)
@@ -68,25 +68,25 @@ class Hearer(Link):
 
 
 class Place:
-    """A hub that sends to many at once, and some who hear `a`."""
+    """A router that sends to many at once, and some who hear `a`."""
 
     def __init__(self, count: int) -> None:
         before = rings()
-        self.hub, self.sublist = Hub(), Sublist()
-        self.hub.on_turn = lambda: None
-        self.hub.send_together()
+        self.router, self.sublist = Router(), Sublist()
+        self.router.on_turn = lambda: None
+        self.router.send_together()
         (self.ring,) = rings() - before
-        self.hearers = [Hearer(self, cid) for cid in range(1, count + 1)]
+        self.subscribers = [Subscriber(self, cid) for cid in range(1, count + 1)]
 
     def publish(self, payload: bytes) -> bytes:
         """To all of them: the frame that each is to get."""
-        self.hub.send(Origin.CLIENT, self.sublist, b"a", payload)
-        self.hub.flush()
+        self.router.send(Origin.CLIENT, self.sublist, b"a", payload)
+        self.router.flush()
         return FRAME % (len(payload), payload)
 
     def close(self) -> None:
-        for hearer in self.hearers:
-            hearer.end()
+        for subscriber in self.subscribers:
+            subscriber.end()
 
 
 @pytest.fixture
@@ -100,8 +100,8 @@ def five() -> Iterator[Place]:
 def test_everybody_gets_everything_however_many_they_are(count: int) -> None:
     place = Place(count)
     expected = b"".join(place.publish(b"%d" % n * n) for n in range(70))  # around the queue's end, too
-    assert [hearer.received() for hearer in place.hearers] == [expected] * count
-    assert [hearer.rest for hearer in place.hearers] == [b""] * count
+    assert [subscriber.received() for subscriber in place.subscribers] == [expected] * count
+    assert [subscriber.rest for subscriber in place.subscribers] == [b""] * count
     place.close()
 
 
@@ -114,29 +114,29 @@ def test_what_a_socket_does_not_take_is_the_transports_and_nobody_elses_trouble(
     states: list[str], sizes: list[int]
 ) -> None:
     place = Place(len(states))
-    filled = dict.fromkeys(place.hearers, 0)
-    for hearer, state in zip(place.hearers, states, strict=True):
+    filled = dict.fromkeys(place.subscribers, 0)
+    for subscriber, state in zip(place.subscribers, states, strict=True):
         if state in ("full", "nearly full"):
-            filled[hearer] = hearer.fill()
+            filled[subscriber] = subscriber.fill()
             if state == "nearly full":
-                filled[hearer] -= len(hearer.peer.recv(40_000))
+                filled[subscriber] -= len(subscriber.peer.recv(40_000))
         elif state == "gone":
-            hearer.peer.close()
+            subscriber.peer.close()
         elif state == "closed":
-            hearer.forget_subs()
+            subscriber.forget_subs()
         elif state == "transport":
-            hearer.fd = -1
+            subscriber.fd = -1
     expected = b"".join(place.publish(b"x" * size) for size in sizes)
-    for hearer, state in zip(place.hearers, states, strict=True):
+    for subscriber, state in zip(place.subscribers, states, strict=True):
         if state == "gone":
-            assert expected.endswith(hearer.rest)
-            assert hearer.fd == -1
+            assert expected.endswith(subscriber.rest)
+            assert subscriber.fd == -1
         elif state == "closed":
-            assert hearer.received() + hearer.rest == b""
+            assert subscriber.received() + subscriber.rest == b""
         else:
-            got = hearer.received()
-            assert got[filled[hearer] :] + hearer.rest == expected, state
-            assert (hearer.fd == -1) == bool(hearer.rest), state
+            got = subscriber.received()
+            assert got[filled[subscriber] :] + subscriber.rest == expected, state
+            assert (subscriber.fd == -1) == bool(subscriber.rest), state
     place.close()
 
 
@@ -145,25 +145,25 @@ def test_a_ring_that_takes_nothing_more_is_done_without(five: Place) -> None:
     with open(os.devnull, "rb") as other:
         os.dup2(other.fileno(), five.ring)
     second = five.publish(b"2")
-    assert [hearer.received() for hearer in five.hearers] == [first + second] * 5
-    assert five.hub.out_msgs == 10
+    assert [subscriber.received() for subscriber in five.subscribers] == [first + second] * 5
+    assert five.router.out_msgs == 10
 
 
 def test_a_descriptor_that_has_become_another_ring_is_done_without(five: Place) -> None:
     """It takes nothing, and says no error; with the errno of an interrupted call still there it was tried for ever."""
     other = Place(0)
     os.dup2(other.ring, five.ring)
-    five.hub.send(Origin.CLIENT, five.sublist, b"a", b"1")
+    five.router.send(Origin.CLIENT, five.sublist, b"a", b"1")
     libc = ctypes.CDLL(None)
     libc.__errno_location.restype = ctypes.POINTER(ctypes.c_int)
     libc.__errno_location()[0] = errno.EINTR
-    five.hub.flush()
+    five.router.flush()
     expected = FRAME % (1, b"1") + five.publish(b"2")
-    assert [hearer.received() for hearer in five.hearers] == [expected] * 5
+    assert [subscriber.received() for subscriber in five.subscribers] == [expected] * 5
 
 
 def test_a_hub_lets_go_of_its_ring(five: Place) -> None:
-    five.hub.send_alone()
+    five.router.send_alone()
     assert five.ring not in rings()
     expected = five.publish(b"1")
-    assert [hearer.received() for hearer in five.hearers] == [expected] * 5
+    assert [subscriber.received() for subscriber in five.subscribers] == [expected] * 5

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from penstock.broker.consumers.ack_parser import asked_of, delivered_of, verb_of
 from penstock.consumer.ack_payload import AckKind, parse_ack
 from penstock.consumer.ack_subject import ack_filters, parse_ack_subject
 from penstock.consumer.pull_request import parse_pull
 from penstock.errors import PullRefused
-from penstock.kernel.said import asked_of, delivered_of, verb_of
 
 ACK, PROGRESS, NEXT, VERB = 1, 2, 3, 4
 SHORT, LONG = ack_filters("ORDERS", "billing", "$G", "hub")

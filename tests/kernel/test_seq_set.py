@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from penstock.kernel import seq_set as compiled
-from penstock.kernel.reference import seq_set as reference
-from penstock.kernel.reference.varint import write_varint
+from penstock.base import seq_set as compiled
+from twins import seq_set as reference
+from twins.varint import write_varint
 
 both_halves = pytest.mark.parametrize("kernel", [compiled, reference], ids=["compiled", "reference"])
 

@@ -1,4 +1,4 @@
-"""Sockets: real ones, as the loop looks at them: reads, writes that must wait, every kind of end."""
+"""EpollSet: real ones, as the loop looks at them: reads, writes that must wait, every kind of end."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
-from penstock.kernel.hub import Hub, Link
-from penstock.kernel.ingest import Ingest
-from penstock.kernel.sockets import Socket, Sockets
-from penstock.kernel.sublist import Sublist
+from penstock.broker.io.epoll_set import EpollSet, Socket
+from penstock.broker.routing.router import Link, Router
+from penstock.broker.routing.sublist import Sublist
+from penstock.broker.streams.ingest import Ingest
 
 LARGE = 8 << 20  # more than a socket takes at once
 
@@ -29,10 +29,10 @@ class Place:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self.sockets = Sockets(self.loop)
+        self.sockets = EpollSet(self.loop)
         self.sockets.look_ns = self.sockets.end_ns = 10**12  # however busy the machine is: all in one turn
-        self.hub = Hub()
-        self.hub.on_turn = lambda: None
+        self.router = Router()
+        self.router.on_turn = lambda: None
         self.sublist = Sublist()
         self.peers: list[socket.socket] = []
 
@@ -98,12 +98,12 @@ class Told:
 
 
 class Straight(Link):
-    """A client whose commands the hub takes straight from the socket."""
+    """A client whose commands the router takes straight from the socket."""
 
     is_straight = True
 
     def __init__(self, place: Place) -> None:
-        super().__init__(place.hub, 1)
+        super().__init__(place.router, 1)
         self.is_verbose = self.is_pedantic = False
         self.events: list[Any] = []
         self.join("account", place.sublist)
@@ -253,7 +253,7 @@ class Chain:
     def __init__(self, place: Place, *said: bytes) -> None:
         self.place, self.said = place, list(said)
         self.ingest = Ingest()
-        place.hub.capture(place.sublist, self.ingest, b"s.>")
+        place.router.capture(place.sublist, self.ingest, b"s.>")
         self.link = Straight(place)
         self.publisher = place.pair(self.link)[1]
         self.starter = place.pair(Told(lambda _: self.go_on()))[1]
@@ -266,7 +266,7 @@ class Chain:
 
     def gather(self, wanted: int, most_ns: int = 10**10) -> int:
         """How many were read."""
-        self.place.sockets.gather(self.place.hub, wanted, 1_000_000, most_ns)
+        self.place.sockets.gather(self.place.router, wanted, 1_000_000, most_ns)
         return self.link.in_msgs
 
 
@@ -292,11 +292,11 @@ def test_what_has_come_is_appended_while_others_are_waited_for(place: Place, tmp
     with penstock.open(tmp_path / "data") as db:
         stream = db.stream("S", subjects=["s.>"])
         chain = Chain(place, *[PUB] * 20)
-        chain.ingest.core, chain.ingest.rules = stream.store.core, stream._rules
+        chain.ingest.engine, chain.ingest.rules = stream.store.engine, stream._rules
         chain.ingest.lock, chain.ingest.intake = stream._lock, Heard()
         assert chain.gather(20) == 20
         assert stream.store.index.messages == 16
-        assert place.hub.take_batches() == 4
+        assert place.router.take_batches() == 4
         assert stream.store.index.messages == 20
 
 

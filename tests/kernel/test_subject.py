@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.kernel import subject as compiled
-from penstock.kernel.reference import subject as reference
+from penstock.base import subject as compiled
+from twins import subject as reference
 
 pytestmark = pytest.mark.parametrize("kernel", [compiled, reference], ids=["compiled", "reference"])
 

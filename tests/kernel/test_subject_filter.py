@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernel import subject_filter as compiled
-from penstock.kernel.reference import subject as rules
-from penstock.kernel.reference import subject_filter as plain
+from penstock.base import bloom_filter as compiled
+from twins import subject as rules
+from twins import subject_filter as plain
 
 halves = pytest.mark.parametrize("half", [compiled, plain])
 

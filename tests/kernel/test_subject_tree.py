@@ -1,4 +1,4 @@
-"""SubjectTree: both halves against each other, with names that share prefixes and surround the dot in byte order."""
+"""SubjectDictionary: both halves against each other, with names that share prefixes and surround the dot in byte order."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from penstock.kernel import subject as compiled_subject
-from penstock.kernel import subject_tree as compiled
-from penstock.kernel.reference import subject as reference_subject
-from penstock.kernel.reference import subject_tree as reference
+from penstock.base import subject as compiled_subject
+from penstock.base import subject_dictionary as compiled
+from twins import subject as reference_subject
+from twins import subject_tree as reference
 
 HALVES = [
-    SimpleNamespace(SubjectTree=compiled.SubjectTree, Filters=compiled_subject.Filters),
-    SimpleNamespace(SubjectTree=reference.SubjectTree, Filters=reference_subject.Filters),
+    SimpleNamespace(SubjectDictionary=compiled.SubjectDictionary, Filters=compiled_subject.Filters),
+    SimpleNamespace(SubjectDictionary=reference.SubjectDictionary, Filters=reference_subject.Filters),
 ]
 both_halves = pytest.mark.parametrize("kernel", HALVES, ids=["compiled", "reference"])
 
@@ -49,7 +49,7 @@ FILTERS = st.builds(
 @both_halves
 @pytest.mark.parametrize("name", [b"", "", b"a" * 65536])
 def test_a_name_of_no_bytes_or_too_many_is_refused(kernel: SimpleNamespace, name: bytes | str) -> None:
-    tree = kernel.SubjectTree()
+    tree = kernel.SubjectDictionary()
     with pytest.raises(ValueError, match="1 to 65535 bytes"):
         tree.insert(name)
     with pytest.raises(ValueError, match="1 to 65535 bytes"):
@@ -62,7 +62,7 @@ def test_a_name_of_no_bytes_or_too_many_is_refused(kernel: SimpleNamespace, name
 
 @both_halves
 def test_a_taken_number_and_a_taken_name_are_refused(kernel: SimpleNamespace) -> None:
-    tree = kernel.SubjectTree()
+    tree = kernel.SubjectDictionary()
     assert tree.insert(b"a") == 0
     for number, name in ((0, b"b"), (1, b"a"), (-1, b"b"), (2**31 - 1, b"b"), (2**40, b"b")):
         with pytest.raises(ValueError, match="number"):
@@ -73,14 +73,14 @@ def test_a_taken_number_and_a_taken_name_are_refused(kernel: SimpleNamespace) ->
 
 @both_halves
 def test_a_malformed_filter_is_refused(kernel: SimpleNamespace) -> None:
-    tree = kernel.SubjectTree()
+    tree = kernel.SubjectDictionary()
     with pytest.raises(ValueError, match="empty token"):
         tree.matching(["a..b"])
 
 
 @both_halves
 def test_an_empty_tree_answers(kernel: SimpleNamespace) -> None:
-    tree = kernel.SubjectTree()
+    tree = kernel.SubjectDictionary()
     assert list(tree) == tree.matching([]) == tree.matching(["a.*", "b"]) == tree.following(b"a", 5) == []
     assert tree.matching_count([">"]) == 0
     assert tree.name_of(0) is tree.name_of(-1) is tree.name_of(2**40) is None
@@ -88,7 +88,7 @@ def test_an_empty_tree_answers(kernel: SimpleNamespace) -> None:
 
 @both_halves
 def test_numbers_passed_over_and_freed_are_given_out_again(kernel: SimpleNamespace) -> None:
-    tree = kernel.SubjectTree()
+    tree = kernel.SubjectDictionary()
     tree.insert_at(5, b"five")
     tree.insert_at(2, b"two")
     assert tree.number_stop == 6
@@ -101,7 +101,7 @@ def test_numbers_passed_over_and_freed_are_given_out_again(kernel: SimpleNamespa
 
 @both_halves
 def test_a_text_and_its_bytes_are_one_name(kernel: SimpleNamespace) -> None:
-    tree = kernel.SubjectTree()
+    tree = kernel.SubjectDictionary()
     assert tree.insert("ä.b") == tree.insert("ä.b".encode()) == 0
     assert "ä.b" in tree
     assert tree.name_of(0) == "ä.b".encode()
@@ -109,7 +109,7 @@ def test_a_text_and_its_bytes_are_one_name(kernel: SimpleNamespace) -> None:
 
 @both_halves
 def test_names_of_64_kib_and_prefixes_of_each_other(kernel: SimpleNamespace) -> None:
-    tree = kernel.SubjectTree()
+    tree = kernel.SubjectDictionary()
     names = [b"x" * size for size in (1, 2, 7, 8, 9, 15, 16, 17, 300, 65534, 65535)]
     names += [b"x" * 65000 + b".y", b"x" * 65000 + b".yy", b"x" * 65000 + b"-"]
     for name in names:
@@ -124,17 +124,17 @@ def test_names_of_64_kib_and_prefixes_of_each_other(kernel: SimpleNamespace) -> 
 @both_halves
 def test_a_star_is_not_jumped_over_by_a_byte_below_the_dot(kernel: SimpleNamespace) -> None:
     """Once a search for `r.*.>` went from `r.a` straight to `r.a.`, past `r.a-.x`, which matches."""
-    tree = kernel.SubjectTree()
+    tree = kernel.SubjectDictionary()
     names = [b"r.a", b"r.a-.x", b"r.a.x", b"r.a/.x", b"r.b"]
     for name in names:
         tree.insert(name)
     assert tree.matching([b"r.*.>"]) == [b"r.a-.x", b"r.a.x", b"r.a/.x"]
 
 
-def grown(seed: int, count: int) -> tuple[compiled.SubjectTree, reference.SubjectTree]:
+def grown(seed: int, count: int) -> tuple[compiled.SubjectDictionary, reference.SubjectDictionary]:
     """Both halves after the same random inserts and deletes, with enough names for many leaves."""
     rnd = random.Random(seed)
-    tree, twin = compiled.SubjectTree(), reference.SubjectTree()
+    tree, twin = compiled.SubjectDictionary(), reference.SubjectDictionary()
     live: list[bytes] = []
     for _ in range(count):
         if live and rnd.random() < 0.25:
@@ -170,7 +170,7 @@ def test_a_large_tree_answers_every_filter_as_the_twin_does(seed: int) -> None:
 
 
 def test_a_filter_with_more_stars_than_a_plan_holds_matches() -> None:
-    tree, twin = compiled.SubjectTree(), reference.SubjectTree()
+    tree, twin = compiled.SubjectDictionary(), reference.SubjectDictionary()
     for tokens in range(1, 30):
         for last in (b"x", b"y"):
             name = b"a." * tokens + last
@@ -188,7 +188,7 @@ def test_a_filter_with_more_stars_than_a_plan_holds_matches() -> None:
 
 
 def test_dropping_all_names_gives_their_memory_back() -> None:
-    tree = compiled.SubjectTree()
+    tree = compiled.SubjectDictionary()
     names = [b"orders.%d" % n for n in range(20_000)]
     for name in names:
         tree.insert(name)
@@ -203,7 +203,7 @@ def test_dropping_all_names_gives_their_memory_back() -> None:
 
 
 def test_a_hundred_thousand_names_stay_small() -> None:
-    tree = compiled.SubjectTree()
+    tree = compiled.SubjectDictionary()
     names = [b"orders.customer.%d" % n for n in range(100_000)]
     random.Random(1).shuffle(names)
     for name in names:
@@ -215,7 +215,7 @@ def test_a_hundred_thousand_names_stay_small() -> None:
 @both_halves
 @given(names=st.lists(st.binary(min_size=1, max_size=6), max_size=40), start=st.binary(max_size=6))
 def test_any_bytes_are_names_in_byte_order(kernel: SimpleNamespace, names: list[bytes], start: bytes) -> None:
-    tree = kernel.SubjectTree()
+    tree = kernel.SubjectDictionary()
     numbers = {name: tree.insert(name) for name in names}
     assert list(tree) == sorted(set(names))
     assert all(tree.name_of(number) == name for name, number in numbers.items())
@@ -225,7 +225,7 @@ def test_any_bytes_are_names_in_byte_order(kernel: SimpleNamespace, names: list[
 @both_halves
 @given(names=st.lists(NAMES, max_size=60), filters=st.lists(FILTERS, min_size=1, max_size=4))
 def test_matching_is_matching_each_name(kernel: SimpleNamespace, names: list[bytes], filters: list[bytes]) -> None:
-    tree = kernel.SubjectTree()
+    tree = kernel.SubjectDictionary()
     for name in names:
         tree.insert(name)
     packed = kernel.Filters(filters)
@@ -239,7 +239,7 @@ class TreeMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.tree, self.twin = compiled.SubjectTree(), reference.SubjectTree()
+        self.tree, self.twin = compiled.SubjectDictionary(), reference.SubjectDictionary()
 
     @rule(name=NAMES)
     def insert(self, name: bytes) -> None:

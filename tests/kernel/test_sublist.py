@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from penstock.kernel.reference.sublist import Sublist as Model
-from penstock.kernel.sublist import Sublist
+from penstock.broker.routing.sublist import Sublist
+from twins.sublist import Sublist as Model
 
 TOKENS = [b"a", b"b", b"ab", b"a*", b">>", b"\xff", b"a-token-that-is-longer-than-most"]
 FILTERS = st.builds(
@@ -55,10 +55,10 @@ class Subscriptions(RuleBasedStateMachine):
 
     @rule(subject=SUBJECTS)
     def ask(self, subject: bytes) -> None:
-        expected = normal(self.model.hearers(subject))
-        assert normal(self.sublist.hearers(subject)) == expected
-        assert normal(self.sublist.hearers(subject)) == expected, "from the cache"
-        assert normal(self.sublist.hearers(subject, cached=False)) == expected
+        expected = normal(self.model.subscribers(subject))
+        assert normal(self.sublist.subscribers(subject)) == expected
+        assert normal(self.sublist.subscribers(subject)) == expected, "from the cache"
+        assert normal(self.sublist.subscribers(subject, cached=False)) == expected
         assert self.sublist.hearer_count(subject) == self.model.hearer_count(subject)
         self.asked.append(subject)
 
@@ -72,7 +72,9 @@ class Subscriptions(RuleBasedStateMachine):
         """The way to the last token is remembered: what comes next may have another, more of them, or none."""
         for last in lasts:
             for subject in (prefix + b"." + last, prefix + b".x", prefix + b".", prefix):
-                assert normal(self.sublist.hearers(subject, cached=False)) == normal(self.model.hearers(subject))
+                assert normal(self.sublist.subscribers(subject, cached=False)) == normal(
+                    self.model.subscribers(subject)
+                )
 
     @invariant()
     def lists_and_counts_what_is_there(self) -> None:
@@ -82,9 +84,9 @@ class Subscriptions(RuleBasedStateMachine):
 
     @invariant()
     def tells_how_many_hear_what_is_cached(self) -> None:
-        answers, hearers, most = self.sublist.fanout()
+        answers, subscribers, most = self.sublist.fanout()
         assert answers == self.sublist.cached_count() <= 2048
-        assert most <= hearers <= answers * self.sublist.count
+        assert most <= subscribers <= answers * self.sublist.count
 
 
 Subscriptions.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
@@ -100,9 +102,9 @@ def test_removing_all_in_any_order_leaves_nothing(
     tokens = [sublist.add_service(object(), *one) for one in subscriptions]
     rng.shuffle(tokens)
     for token in tokens:
-        sublist.hearers(subject)
+        sublist.subscribers(subject)
         sublist.remove_service(token)
-    assert sublist.hearers(subject) == ([], [])
+    assert sublist.subscribers(subject) == ([], [])
     assert sublist.count == 0
     assert sublist.listing() == []
 
@@ -120,12 +122,12 @@ def test_ten_thousand_hearers_of_thousands_of_subjects_are_not_kept_in_the_cache
     sublist = Sublist()
     tokens = [sublist.add_service(f"s{n}", b">" if n % 2 else b"a.>", b"q" if n % 3 else b"") for n in range(10_000)]
     for n in range(3000):
-        plain, groups = sublist.hearers(b"a.%d" % n)
+        plain, groups = sublist.subscribers(b"a.%d" % n)
         assert len(plain) + len(groups[0]) == 10_000
     assert sublist.cached_count() == 0
     for token in tokens[10:]:
         sublist.remove_service(token)
-    assert len(sublist.hearers(b"a.1")[0]) == 4
+    assert len(sublist.subscribers(b"a.1")[0]) == 4
     assert sublist.cached_count() == 1
 
 
@@ -138,7 +140,7 @@ def seconds_to_find(count: int) -> float:
     spent = []
     for _ in range(3):
         began = time.thread_time()
-        plain, groups = sublist.hearers(b"orders.new", cached=False)
+        plain, groups = sublist.subscribers(b"orders.new", cached=False)
         spent.append(time.thread_time() - began)
         assert plain == []
         assert sorted(map(sorted, groups)) == [[-n, n] for n in range(count - 1, -1, -1)]
@@ -154,8 +156,8 @@ def test_a_subject_of_two_thousand_tokens_is_subscribed_to_and_matched() -> None
     sublist = Sublist()
     stars, literal = b".".join([b"*"] * 2000), b".".join([b"a"] * 2000)
     tokens = [sublist.add_service(name, name) for name in (stars, literal, stars + b".>")]
-    assert sorted(sublist.hearers(literal)[0]) == sorted([stars, literal])
-    assert sublist.hearers(literal + b".b")[0] == [stars + b".>"]
+    assert sorted(sublist.subscribers(literal)[0]) == sorted([stars, literal])
+    assert sublist.subscribers(literal + b".b")[0] == [stars + b".>"]
     for token in tokens:
         sublist.remove_service(token)
-    assert sublist.hearers(literal) == ([], [])
+    assert sublist.subscribers(literal) == ([], [])

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from penstock.kernel.hub import Hub
-from penstock.kernel.ingest import Ingest
-from penstock.kernel.sublist import Sublist
+from penstock.broker.routing.router import Router
+from penstock.broker.routing.sublist import Sublist
+from penstock.broker.streams.ingest import Ingest
 from penstock.testing.inside_client import InsideClient
 
 
 class Place:
-    """One hub with one account."""
+    """One router with one account."""
 
     def __init__(self) -> None:
-        self.hub, self.sublist = Hub(), Sublist()
-        self.hub.on_turn = lambda: None
+        self.router, self.sublist = Router(), Sublist()
+        self.router.on_turn = lambda: None
 
     def subscribe(self, subject: str, queue: str = "") -> InsideClient:
-        client = InsideClient(self.hub, self.sublist)
+        client = InsideClient(self.router, self.sublist)
         client.subscribe(subject, lambda heard: None, queue)
         return client
 
@@ -44,7 +44,7 @@ def test_a_stream_counts_and_a_service_which_no_delivery_reaches_does_not() -> N
     place.sublist.add_service(print, b"a.b", b"g")
     assert not place.sublist.has_exactly(b"a.b") and not place.sublist.has_exactly(b"a.b", b"g")
     ingest = Ingest()
-    place.hub.capture(place.sublist, ingest, b"a.b")
+    place.router.capture(place.sublist, ingest, b"a.b")
     assert place.sublist.has_exactly(b"a.b")
 
 

@@ -9,9 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from penstock.kernel import timing_wheel as compiled
-from penstock.kernel.reference import timing_wheel as reference
-from penstock.kernel.reference.varint import write_varint, zigzag
+from penstock.base import timing_wheel as compiled
+from twins import timing_wheel as reference
+from twins.varint import write_varint, zigzag
 
 both_halves = pytest.mark.parametrize("kernel", [compiled, reference], ids=["compiled", "reference"])
 

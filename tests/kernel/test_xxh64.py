@@ -9,8 +9,8 @@ import xxhash
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.kernel import xxh64 as compiled
-from penstock.kernel.reference import xxh64 as reference
+from penstock.base import xxh64 as compiled
+from twins import xxh64 as reference
 
 both_halves = pytest.mark.parametrize("kernel", [compiled, reference], ids=["compiled", "reference"])
 SEEDS = st.one_of(st.sampled_from([0, 1, 2**63, 2**64 - 1]), st.integers(0, 2**64 - 1))

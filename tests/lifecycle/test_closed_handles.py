@@ -12,7 +12,7 @@ import penstock
 from penstock.db.database import Database
 from penstock.db.stream import Stream
 from penstock.errors import StoreClosed
-from penstock.kernel.batch import Batch
+from penstock.store.write.batch import Batch
 
 STORAGES = pytest.mark.parametrize("storage", ["file", "memory"])
 COUNT = 3000
@@ -84,7 +84,7 @@ def test_every_method_of_a_stream_says_that_it_is_closed(db: Database, storage: 
 @STORAGES
 def test_so_do_the_parts_below_it(db: Database, storage: str) -> None:
     stream = filled(db, storage)
-    store, core, query = stream.store, stream.store.core, stream.store.query
+    store, engine, query = stream.store, stream.store.engine, stream.store.query
     wide, literal, all_of_it = store.read(["s.*.1"]), store.read(["s.7.1"]), store.read()
     next(wide), next(literal), next(all_of_it)
     query.pending(["s.*.1"], 5)  # these remember what they have worked out
@@ -102,11 +102,11 @@ def test_so_do_the_parts_below_it(db: Database, storage: str) -> None:
         lambda: store.purge(),
         lambda: store.state(),
         lambda: store.load_last("s.7.1"),
-        lambda: core.load(1),
-        lambda: core.delete(1, 0, 0),
-        lambda: core.delete_all([1, 2], 0, 0),
-        lambda: core.delete_matching(["s.*.1"], 1, 100, 0, 100, 0, 0),
-        lambda: core.set_floor(100, 0, 0),
+        lambda: engine.load(1),
+        lambda: engine.delete(1, 0, 0),
+        lambda: engine.delete_all([1, 2], 0, 0),
+        lambda: engine.delete_matching(["s.*.1"], 1, 100, 0, 100, 0, 0),
+        lambda: engine.set_floor(100, 0, 0),
         lambda: query.next_seq((), 1),
         lambda: query.prev_seq(["s.7.1"], COUNT),
         lambda: query.last_seq(["s.7.1"]),
@@ -124,7 +124,7 @@ def test_so_do_the_parts_below_it(db: Database, storage: str) -> None:
         assert_closed(look)
     # What has no error to give tells of an empty stream.
     assert (query.blocks(), query.disk_bytes(), query.total(b"s.7.1")) == ([], 0, 0)
-    assert core.time_of(1) is None and core.seq_from_time(0) == store.index.last_seq + 1
+    assert engine.time_of(1) is None and engine.seq_from_time(0) == store.index.last_seq + 1
     assert (store.index.messages, store.index.bytes, store.index.last_seq) == (0, 0, COUNT)
 
 

@@ -66,7 +66,7 @@ def test_who_still_has_a_deleted_stream_keeps_none_of_its_memory(db: Database, s
         reader = stream.read()
         next(reader)
         db.delete_stream("S")
-        kept.extend([stream, consumer, reader, stream.store, stream.store.core, stream.store.index])
+        kept.extend([stream, consumer, reader, stream.store, stream.store.engine, stream.store.index])
 
     for _ in range(3):
         cycle()

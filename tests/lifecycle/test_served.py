@@ -331,8 +331,8 @@ SECOND = "B: { users: [{user: b, password: b}], jetstream: enabled }"
 
 def reload_accounts(here: Served, root: Path, second: str) -> None:
     """The server takes a file with another second account. It does so in tasks, which this does not wait for."""
-    from penstock.server.conf_complete import complete_options
-    from penstock.server.conf_options import load_options
+    from penstock.server.conf.options_file import load_options
+    from penstock.server.conf.validation import complete_options
     from penstock.server.reload import compare_options
 
     (root / "server.conf").write_text(ACCOUNTS % (root / "store", second))

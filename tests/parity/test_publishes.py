@@ -14,7 +14,7 @@ from different import DIFFERENT, NO_COMMAND, OBEYED
 from parity_cases.publishes import LISTENERS, WAYS, name_of
 
 from harness import Servers
-from penstock.kernel.origin import REACHES, Listener, Origin
+from penstock.broker.routing.origin import REACHES, Listener, Origin
 
 PAGE = (Path(__file__).parents[2] / "docs" / "publishes.md").read_text(encoding="utf-8")
 LISTENER_OF = {

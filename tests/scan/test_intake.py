@@ -1,4 +1,4 @@
-"""Columns on their way in: a batch holds what the columns hold; header maps are encoded as penstock.headers does."""
+"""Columns on their way in: a batch holds what the columns hold; header maps are encoded as penstock.wire.headers does."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import headers
 from penstock.errors import BadHeader
-from penstock.kernel.batch import Batch
-from penstock.kernel.header_maps import encode_maps
-from penstock.scan.intake import batch_of
+from penstock.scan.arrow_batch import batch_of
 from penstock.scan.schema import headers_list
+from penstock.store.write.batch import Batch
+from penstock.wire import headers
+from penstock.wire.header_maps import encode_maps
 
 MAPS = pa.map_(pa.string(), headers_list())
 KEYS = st.text(st.characters(codec="utf-8", exclude_characters=": \x7f", min_codepoint=33), min_size=1, max_size=5)

@@ -18,16 +18,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import penstock
+from penstock.base.disk import Disk
 from penstock.db.adopt import adopt, root_of
 from penstock.db.stage import Stage
 from penstock.errors import CorruptBlock, NotAStore, StreamNotFound
-from penstock.kernel.batch import Batch
-from penstock.kernel.constants import RECORDS_START
-from penstock.kernel.disk import Disk
-from penstock.scan.lean import lean_view
+from penstock.format.constants import RECORDS_START
+from penstock.scan.checkpoint_view import lean_view
 from penstock.scan.part import StreamChanged, part_schema
 from penstock.scan.plan import Part, open_views, plan, read_part, view_at
-from penstock.store.view import StreamView
+from penstock.store.read.view import StreamView
+from penstock.store.write.batch import Batch
 from penstock.testing.many_blocks import ROWS, multiply_blocks
 
 BLOCK = 2000

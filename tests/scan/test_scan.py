@@ -12,15 +12,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.base.bloom_filter import build_filter
+from penstock.base.disk import Disk
+from penstock.base.seq_set import SeqSet
+from penstock.base.xxh64 import xxh64_of
 from penstock.errors import CorruptBlock, StoreError
-from penstock.kernel.disk import Disk
-from penstock.kernel.record import encode_control, encode_message
-from penstock.kernel.seq_set import SeqSet
-from penstock.kernel.subject_filter import build_filter
-from penstock.kernel.xxh64 import xxh64_of
+from penstock.format.record import encode_control, encode_message
 from penstock.scan import scan, to_table
 from penstock.scan.schema import schema
-from penstock.store.view import BlockView, StreamView
+from penstock.store.read.view import BlockView, StreamView
 
 STREAM_ID = bytes(range(16))
 TIME = 1_700_000_000_000_000_000
@@ -339,5 +339,5 @@ def test_a_scan_can_be_left_early(tmp_path: Path, threads: int) -> None:
 
 
 def test_importing_penstock_and_the_scan_does_not_import_pyarrow() -> None:
-    code = "import sys, penstock, penstock.scan, penstock.store.view; sys.exit('pyarrow' in sys.modules)"
+    code = "import sys, penstock, penstock.scan, penstock.store.read.view; sys.exit('pyarrow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -14,7 +14,8 @@ import pytest
 from wire_client import Closed, WireClient
 
 from harness import Kind, ServerProcess
-from penstock.server.auth import Authenticator, Claim, Credentials, Identity, compile_permissions
+from penstock.server.auth.auth import Authenticator, Claim, Credentials, Identity, compile_permissions
+from penstock.server.auth.passwords import check_bcrypt, check_plain, is_bcrypt
 from penstock.server.options import (
     AccountOptions,
     Options,
@@ -24,7 +25,6 @@ from penstock.server.options import (
     User,
     WebsocketOptions,
 )
-from penstock.server.passwords import check_bcrypt, check_plain, is_bcrypt
 from penstock.wire.connect import Connect, decode_connect
 
 # bcrypt, cost 4, of "secret".

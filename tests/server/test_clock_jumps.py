@@ -61,7 +61,7 @@ def machine(tmp_path: Path) -> MachineClock:
 
 LOOK = """\
 import logging, sys, time
-from penstock.kernel.clock import SYSTEM
+from penstock.base.clock import SYSTEM
 logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(levelname)s %(message)s")
 for line in sys.stdin:
     before = SYSTEM.now_ns()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.server.conf import ConfError
-from penstock.server.conf_complete import complete_options
-from penstock.server.conf_options import BadConf, load_options
+from penstock.server.conf.conf import ConfError
+from penstock.server.conf.options_file import BadConf, load_options
+from penstock.server.conf.validation import complete_options
 from penstock.server.options import (
     AccountLimits,
     JetStreamLimits,

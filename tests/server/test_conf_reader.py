@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from penstock.server.conf import ConfError, Node, parse_conf, read_conf
-from penstock.server.conf_tree import DEPTH_MAX, NODES_MAX
+from penstock.server.conf.conf import ConfError, Node, parse_conf, read_conf
+from penstock.server.conf.tree import DEPTH_MAX, NODES_MAX
 
 
 def plain(value: Any) -> Any:

@@ -11,7 +11,7 @@ import pytest
 from attack import Client
 
 import penstock
-from penstock.kernel import pieces
+from penstock.broker.io import send_buffer as pieces
 from penstock.server.cutting import SLICE_S, Cutting
 
 if TYPE_CHECKING:

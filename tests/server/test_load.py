@@ -237,8 +237,8 @@ def test_too_few_descriptors_for_a_crowd_leave_those_who_are_there_alone(server:
 
 
 def test_many_publishers_at_once_lose_nothing(server: ServerProcess) -> None:
-    hearers = [Client(server.port, f"_INBOX.h{n}") for n in range(4)]
-    for one in hearers:
+    subscribers = [Client(server.port, f"_INBOX.h{n}") for n in range(4)]
+    for one in subscribers:
         one.send(b"SUB many.> 2\r\n")
         one.ping()
 
@@ -251,7 +251,7 @@ def test_many_publishers_at_once_lose_nothing(server: ServerProcess) -> None:
     threads = [threading.Thread(target=publish, args=(n,)) for n in range(8)]
     for thread in threads:
         thread.start()
-    for one in hearers:
+    for one in subscribers:
         found: dict[bytes, list[int]] = {}
         for _ in range(4000):
             frame = one.message(20)

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.server import log_lines
-from penstock.server.log import Log, open_log
-from penstock.server.log_bridge import bridge_logging, unbridge_logging
-from penstock.server.log_sink import FdSink, FileSink, LogError, SyslogSink
+from penstock.server.log import lines as log_lines
+from penstock.server.log.bridge import bridge_logging, unbridge_logging
+from penstock.server.log.log import Log, open_log
+from penstock.server.log.sink import FdSink, FileSink, LogError, SyslogSink
 from penstock.server.options import JetStreamOptions, Options, TlsOptions
 
 LINE = re.compile(r"\[(\d+)\] (\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6}) \[([A-Z]{3})\] (.*)")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from penstock.command_line import redact
+from penstock.base.command_line import redact
 from penstock.server.connection import Connection
 from penstock.server.monitor.connz import ConnzOptions, make_connz
 from penstock.server.monitor.page import LOOK_SLICE, SLICE
@@ -251,7 +251,7 @@ def test_health_says_which_streams_cannot_be_used(tmp_path: Path) -> None:
             assert server.jetstream is not None
             account = server.jetstream.accounts["$G"]
             account.failed["LOST"] = "a checksum differs"
-            log = account.streams["S"].stream.store.core.log
+            log = account.streams["S"].stream.store.engine.log
             log.hold(errno.ENOSPC, "/disk/000001.blk")
             head, _ = await fetch(server.http_port, "/healthz")
             assert head.startswith(b"HTTP/1.1 503 Service Unavailable")

@@ -16,8 +16,8 @@ import pytest
 from attack import Client
 
 import penstock
-from penstock.kernel.constants import HEADER_SIZE, HEADER_STRIDE
-from penstock.kernel.xxh64 import xxh64_of
+from penstock.base.xxh64 import xxh64_of
+from penstock.format.constants import HEADER_SIZE, HEADER_STRIDE
 from penstock.testing import SPACE_KINDS, CrashDisk
 
 WRITER = """

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from wire_client import WireClient
 
 from harness import ServerProcess
-from penstock.kernel.permissions import Permissions
-from penstock.kernel.subject import covers, matches, overlap
+from penstock.base.subject import covers, matches, overlap
+from penstock.broker.routing.permissions import Permissions
 
 SECOND = 1_000_000_000
 

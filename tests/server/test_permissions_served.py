@@ -80,10 +80,10 @@ def refused(subject: str) -> str:
 
 
 def test_a_wide_subscription_does_not_hear_what_is_denied(server: ServerProcess) -> None:
-    publisher, hearer = Client(server, "all"), Client(server, "deny")
-    assert hearer.told("SUB > 1", "SUB a.> 2", "SUB work.* q1 3", "SUB work.* q2 4") == []
+    publisher, subscriber = Client(server, "all"), Client(server, "deny")
+    assert subscriber.told("SUB > 1", "SUB a.> 2", "SUB work.* q1 3", "SUB work.* q2 4") == []
     publisher.told(*(pub(subject) for subject in ("secret.x", "a.b.no", "a.b.yes", "work.a", "work.b", "open")))
-    heard = hearer.told()
+    heard = subscriber.told()
     assert sorted(heard) == sorted(
         f"MSG {heard}"
         for heard in ("a.b.yes 1", "a.b.yes 2", "work.a 1", "work.a 3", "work.a 4", "work.b 1", "work.b 4", "open 1")
@@ -92,12 +92,12 @@ def test_a_wide_subscription_does_not_hear_what_is_denied(server: ServerProcess)
 
 def test_a_subscription_wider_than_allowed_hears_what_is_allowed(server: ServerProcess) -> None:
     """The reference delivers foo.a.b, too, to `foo.>` where only `foo.*` is allowed; here we are stricter."""
-    publisher, hearer = Client(server, "all"), Client(server, "narrow")
-    assert hearer.told("SUB foo.> 1", "SUB foo.* 2") == []
-    assert hearer.told("SUB > 3") == ["'Permissions Violation for Subscription to \">\"'"]
+    publisher, subscriber = Client(server, "all"), Client(server, "narrow")
+    assert subscriber.told("SUB foo.> 1", "SUB foo.* 2") == []
+    assert subscriber.told("SUB > 3") == ["'Permissions Violation for Subscription to \">\"'"]
     publisher.told(pub("foo.a"), pub("foo.a.b"), pub("bar"))
     extra = ["MSG foo.a.b 1"] if server.kind == "real" else []
-    assert sorted(hearer.told()) == ["MSG foo.a 1", "MSG foo.a 2", *extra]
+    assert sorted(subscriber.told()) == ["MSG foo.a 1", "MSG foo.a 2", *extra]
 
 
 def test_an_answer_may_be_given_once(server: ServerProcess) -> None:

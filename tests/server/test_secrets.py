@@ -18,10 +18,10 @@ import penstock
 from harness import ServerProcess
 from penstock.db.lock import holder_of
 from penstock.errors import StoreLocked
-from penstock.server.conf import ConfError
-from penstock.server.conf_options import load_options
+from penstock.server.conf.conf import ConfError
+from penstock.server.conf.options_file import load_options
+from penstock.server.log.trace import without_secrets
 from penstock.server.options import Options, User, WebsocketOptions
-from penstock.server.trace import without_secrets
 from penstock.wire.connect import Connect
 
 SECRET = "Topf4Secret"

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from penstock.broker.account import Account
-from penstock.kernel.origin import Origin
-from penstock.server import system_answers, system_requests
+from penstock.broker.routing.origin import Origin
 from penstock.server.options import AccountOptions, Options, User
 from penstock.server.server import Server
-from penstock.server.system_requests import SystemRequests
+from penstock.server.system import answers as system_answers
+from penstock.server.system import requests as system_requests
+from penstock.server.system.requests import SystemRequests
 from penstock.testing.inside_client import Heard, subscribe
 
 
@@ -46,12 +47,12 @@ async def ask(server: Server, subject: str, payload: bytes = b"") -> Any:
     """Publish a request from inside, and give the answer as JSON."""
     assert server.system is not None
     heard: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-    hearer = subscribe(server.system, "answer", lambda one: heard.set_result(one.payload))
+    subscriber = subscribe(server.system, "answer", lambda one: heard.set_result(one.payload))
     server.system.publish(Origin.CLIENT, subject.encode(), payload, None, b"answer")
     try:
         return json.loads(await asyncio.wait_for(heard, 5))
     finally:
-        hearer.close()
+        subscriber.close()
 
 
 def test_no_event_is_made_when_nobody_listens() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.broker.account import Account
-from penstock.kernel.origin import Origin
+from penstock.broker.routing.origin import Origin
 from penstock.server.options import JetStreamOptions, Options
 from penstock.server.server import Server
 from penstock.testing.inside_client import subscribe
@@ -26,13 +26,13 @@ class Asker:
         self._count += 1
         inbox = f"answer.{self._count}"
         heard: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        hearer = subscribe(account, inbox, lambda one: heard.done() or heard.set_result(one.payload))
+        subscriber = subscribe(account, inbox, lambda one: heard.done() or heard.set_result(one.payload))
         payload = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         account.publish(Origin.CLIENT, subject.encode(), payload, None, inbox.encode())
         try:
             return json.loads(await asyncio.wait_for(heard, 5))
         finally:
-            hearer.close()
+            subscriber.close()
 
     async def api(self, subject: str, body: Any = None) -> Any:
         return await self.ask(self._server.accounts["$G"], f"$JS.API.{subject}", body)
@@ -103,10 +103,10 @@ def test_a_pull_consumer_without_requests_says_so_until_one_comes(tmp_path: Path
 async def asker_ack(account: Account, subject: bytes) -> None:
     """Acknowledge, and wait until that is durable."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    hearer = subscribe(account, "acked", lambda _: done.set_result(None))
+    subscriber = subscribe(account, "acked", lambda _: done.set_result(None))
     account.publish(Origin.CLIENT, subject, b"", None, b"acked")
     await asyncio.wait_for(done, 5)
-    hearer.close()
+    subscriber.close()
 
 
 def test_a_push_consumer_that_nobody_hears_says_so(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_client_that_ignores_flow_control_is_named(tmp_path: Path) -> None:
         account = server.accounts["$G"]
         await make(asker, "F", deliver_subject="out.f", flow_control=True, idle_heartbeat=30 * 10**9, ack_policy="none")
         got: asyncio.Queue[bytes] = asyncio.Queue()
-        hearer = subscribe(account, "out.f", lambda one: got.put_nowait(one.payload))
+        subscriber = subscribe(account, "out.f", lambda one: got.put_nowait(one.payload))
         for _ in range(5):
             await asyncio.wait_for(got.get(), 5)
         assert await asker.codes(stream="S", consumer="F") == ["caught_up"]
@@ -132,7 +132,7 @@ def test_a_client_that_ignores_flow_control_is_named(tmp_path: Path) -> None:
             await asker.ask(account, "s.large", b"x" * 500_000)
         codes = await asker.codes(stream="S", consumer="F")
         assert codes == ["flow_control"]
-        hearer.close()
+        subscriber.close()
 
     run(tmp_path, play)
 

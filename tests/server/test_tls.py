@@ -21,10 +21,10 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from harness import Kind, ServerProcess
-from penstock.server.auth import Authenticator, Credentials, Identity
-from penstock.server.certificate import PeerCertificate, parse_name, same_parts
+from penstock.server.auth.auth import Authenticator, Credentials, Identity
+from penstock.server.auth.certificate import PeerCertificate, parse_name, same_parts
 from penstock.server.options import Options, TlsOptions, User
-from penstock.server.tls import BadTls, make_context, not_after, peer_facts
+from penstock.server.tls.tls import BadTls, make_context, not_after, peer_facts
 
 CARL = name_of(
     (NameOID.COUNTRY_NAME, "DE"),

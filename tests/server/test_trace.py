@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.server.trace import LINE_SIZE_MAX, Tracer
+from penstock.server.log.trace import LINE_SIZE_MAX, Tracer
 
 SESSION = (
     b'CONNECT {"verbose":false,"user":"u","pass":"sec\\"ret","auth_token": "tok","name":"me"}\r\n'

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import ServerProcess
-from penstock.server.auth import Credentials
+from penstock.server.auth.auth import Credentials
 from penstock.server.options import WebsocketOptions
-from penstock.server.websocket import BROWSER_FRAME_SIZE, WebsocketCodec
-from penstock.server.websocket_handshake import Handshake, Refusal, Upgrade
+from penstock.server.websocket.codec import BROWSER_FRAME_SIZE, WebsocketCodec
+from penstock.server.websocket.handshake import Handshake, Refusal, Upgrade
 
 KEY = "x3JJHMbDL1EzLkh9GBhXDw=="
 MASK = b"abcd"

@@ -10,7 +10,7 @@ import pytest
 
 import penstock
 from penstock.spark.errors import PenstockSparkError
-from penstock.spark.options import ReadOptions
+from penstock.spark.source.options import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

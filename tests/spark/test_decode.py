@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import penstock
-from penstock.spark import decode
 from penstock.spark.errors import PenstockSparkError
+from penstock.spark.pipelines import decode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

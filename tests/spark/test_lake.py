@@ -19,8 +19,8 @@ import pytest
 import penstock
 import penstock.spark
 from penstock.errors import NotAStore
-from penstock.spark import lake, lake_files
-from penstock.spark.manifest import Lake, LakeError, unpack
+from penstock.spark.pipelines import lake, lake_files
+from penstock.spark.pipelines.manifest import Lake, LakeError, unpack
 from penstock.testing import FakeClock
 
 if TYPE_CHECKING:
@@ -151,8 +151,8 @@ def test_times_that_go_back_and_forth_do_not_make_a_file_each(tmp_path: Path) ->
 KILLED = """
 import os, signal, sys
 import penstock.spark
-from penstock.spark import lake
-from penstock.spark.manifest import Lake
+from penstock.spark.pipelines import lake
+from penstock.spark.pipelines.manifest import Lake
 
 spark = penstock.spark.session(**{"spark.master": "local[2]"})
 commit, rename, count = Lake.commit, os.rename, [0]

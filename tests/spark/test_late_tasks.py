@@ -13,15 +13,15 @@ import pytest
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 import penstock
+from penstock.base.disk import Disk
 from penstock.db.adopt import root_of
 from penstock.db.stage import Stage, discard_job
-from penstock.kernel.batch import Batch
-from penstock.kernel.disk import Disk
+from penstock.format.block_header import StreamPaths
 from penstock.spark.errors import PenstockSparkError
-from penstock.spark.writer import PenstockStreamWriter, PenstockWriter
-from penstock.store.adopt_plan import read_batches
-from penstock.store.adoption import JOBS_KEPT, Adoption
-from penstock.store.layout import StreamPaths
+from penstock.spark.sink.writer import PenstockStreamWriter, PenstockWriter
+from penstock.store.open.adopt_plan import read_batches
+from penstock.store.open.adoption import JOBS_KEPT, Adoption
+from penstock.store.write.batch import Batch
 
 SCHEMA = StructType([StructField("subject", StringType()), StructField("payload", BinaryType())])
 SMALL, LARGE = 10, 50_000  # appended; adopted as blocks

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernel.seq_set import SeqSet
-from penstock.spark.manifest import (
+from penstock.base.seq_set import SeqSet
+from penstock.spark.pipelines.manifest import (
     Lake,
     LakeError,
     LakeFile,
@@ -22,7 +22,7 @@ from penstock.spark.manifest import (
     pack,
     unpack,
 )
-from penstock.store.deletes import Position
+from penstock.store.deletes.deletes import Position
 
 
 class Crash(BaseException):

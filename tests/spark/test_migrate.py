@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import penstock
 from penstock.cli import main
 from penstock.errors import MaxMsgsExceeded
-from penstock.spark import migrate
-from penstock.spark.jsonl_parts import Range, cut, lines_of, parse_range
-from penstock.spark.migrate import MigrationRefused, Survey
+from penstock.spark.pipelines import migrate
+from penstock.spark.pipelines.jsonl_parts import Range, cut, lines_of, parse_range
+from penstock.spark.pipelines.migrate import MigrationRefused, Survey
 
 
 def line(seq: int, subject: str = "orders.eu", payload: bytes = b"x", **more: Any) -> bytes:

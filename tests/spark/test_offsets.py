@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.spark.offsets import (
+from penstock.spark.source.offsets import (
     NOT_YET,
     SILENCE_NS,
     BadOffset,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import penstock
-from penstock.spark import lake, replay
 from penstock.spark.errors import PenstockSparkError
+from penstock.spark.pipelines import lake, replay
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
-from penstock.kernel.subject import Filters
+from penstock.base.subject import Filters
 from penstock.scan.plan import open_views
-from penstock.spark.filters import Pushed, push
-from penstock.spark.options import ReadOptions
-from penstock.spark.source import plan_read
+from penstock.spark.source.filters import Pushed, push
+from penstock.spark.source.options import ReadOptions
+from penstock.spark.source.source import plan_read
 from penstock.testing import FakeClock
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def test_options_narrow_the_read(spark: SparkSession, store: str) -> None:
 
 
 def _rfc(moment: int) -> str:
-    from penstock.duration import format_time
+    from penstock.base.duration import format_time
 
     return format_time(moment)
 

@@ -18,9 +18,9 @@ import penstock
 from penstock.consumer.config import make_config
 from penstock.consumer.rules import admit
 from penstock.errors import NotAStore, StreamNotFound
-from penstock.spark import state
-from penstock.spark.profile import _buckets, bucket, find_gaps
-from penstock.spark.report import Facts, render
+from penstock.spark.pipelines import state
+from penstock.spark.pipelines.profile import _buckets, bucket, find_gaps
+from penstock.spark.pipelines.report import Facts, render
 from penstock.testing import FakeClock
 
 MINUTE = 60 * 10**9

@@ -20,12 +20,12 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import penstock
 from penstock import Database
-from penstock.kernel.disk import Disk
+from penstock.base.disk import Disk
 from penstock.spark.errors import PenstockSparkError
-from penstock.spark.offsets import SILENCE_NS
-from penstock.spark.options import ReadOptions
-from penstock.spark.stream_reader import PenstockStreamReader
-from penstock.spark.tail import Tail
+from penstock.spark.source.offsets import SILENCE_NS
+from penstock.spark.source.options import ReadOptions
+from penstock.spark.source.stream_reader import PenstockStreamReader
+from penstock.spark.source.tail import Tail
 
 UNFINISHED = shutil.ignore_patterns("*.tmp")  # a summary that a thread is about to rename
 SCHEMA = StructType([StructField("stream", StringType()), StructField("seq", LongType())])
@@ -125,7 +125,7 @@ def test_the_start_is_earliest_latest_a_sequence_or_a_time(store: Database) -> N
 
 
 def middle_text(ns: int) -> str:
-    from penstock.duration import format_time
+    from penstock.base.duration import format_time
 
     return format_time(ns)
 

@@ -18,8 +18,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import penstock
 from penstock import Database
-from penstock.spark.options import ReadOptions
-from penstock.spark.stream_reader import PenstockStreamReader
+from penstock.spark.source.options import ReadOptions
+from penstock.spark.source.stream_reader import PenstockStreamReader
 
 SCHEMA = StructType([StructField("stream", StringType()), StructField("seq", LongType())])
 Row = tuple[str, int]

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import penstock
 import penstock.spark
-from penstock.kernel.seq_set import SeqSet
-from penstock.spark import lake
-from penstock.spark.manifest import LakeError, LakeFile
+from penstock.base.seq_set import SeqSet
+from penstock.spark.pipelines import lake
+from penstock.spark.pipelines.manifest import LakeError, LakeFile
 from penstock.spark.table import Span, bit_words, cut_ranges, sort_files
 from penstock.testing import FakeClock
 

@@ -12,8 +12,8 @@ import pytest
 import penstock
 from penstock.consumer.config import make_config
 from penstock.consumer.rules import admit
-from penstock.spark.tables import COLUMNS, read_table, table_ddl
-from penstock.store.stream_folders import list_streams
+from penstock.spark.source.tables import COLUMNS, read_table, table_ddl
+from penstock.store.open.stream_folders import list_streams
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

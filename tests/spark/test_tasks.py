@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from penstock.spark.options import ReadOptions
-from penstock.spark.tasks import SPLIT_BYTES, task_bytes
+from penstock.spark.source.options import ReadOptions
+from penstock.spark.source.tasks import SPLIT_BYTES, task_bytes
 
 MIB = 1 << 20
 

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
-from penstock.cli.check import check_store
+from penstock.base.disk import Disk
+from penstock.check.blocks import check_store
 from penstock.consumer.config import make_config
 from penstock.consumer.rules import admit
 from penstock.errors import NotAStore, StreamNotFound
-from penstock.kernel.disk import Disk
-from penstock.spark import verify
-from penstock.spark.block_check import BlockRun
-from penstock.store.checked_file import write_checked
-from penstock.store.layout import StreamPaths
+from penstock.format.block_header import StreamPaths
+from penstock.format.checked_file import write_checked
+from penstock.spark.pipelines import verify
+from penstock.spark.pipelines.block_check import BlockRun
 
 BIG = 200_000
 

@@ -198,7 +198,7 @@ def test_a_task_that_fails_is_tried_again_and_counts_once(spark: SparkSession, t
     """Spark runs a task again after an error: local mode does so with `local[2,3]` only, so the second attempt is
     staged by hand."""
     from penstock.db.stage import Stage
-    from penstock.kernel.batch import Batch
+    from penstock.store.write.batch import Batch
 
     path = make(tmp_path / "store")
     stray = Stage(root_of(path, "S"), "job-stray", "000000-x")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.kernel.batch import Batch
 from penstock.store.base import Store
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
 from penstock.store.memory_store import MemoryStore
+from penstock.store.write.batch import Batch
 from penstock.testing import FakeClock
 
 MS = 10**6

@@ -11,12 +11,12 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.base.bloom_filter import FilterBuilder
 from penstock.errors import StoreError
-from penstock.kernel.batch import Batch
-from penstock.kernel.subject_filter import FilterBuilder
 from penstock.store.file_store import FileStore
+from penstock.store.index.summary import FILTER, NAMES, SUBJECTS, decode_summary
 from penstock.store.limits import Limits
-from penstock.store.summary import FILTER, NAMES, SUBJECTS, decode_summary
+from penstock.store.write.batch import Batch
 from penstock.testing.crash_disk import CrashDisk
 
 STREAM_ID = bytes(16)

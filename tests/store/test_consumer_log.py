@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from penstock.base.disk import Disk
 from penstock.errors import DiskFull, NewerFormat, WriteFailed
-from penstock.kernel.committer import Committer
-from penstock.kernel.constants import RECORDS_START
-from penstock.kernel.disk import Disk
-from penstock.kernel.ledger_record import encode_record
-from penstock.store.consumer_entries import LogHeader, list_files
-from penstock.store.consumer_log import ConsumerLog, read_entries
-from penstock.store.report import Report
+from penstock.format.constants import RECORDS_START
+from penstock.format.consumer_log_record import encode_record
+from penstock.store.consumer_log.consumer_log import ConsumerLog, read_entries
+from penstock.store.consumer_log.entries import LogHeader, list_files
+from penstock.store.open.report import Report
+from penstock.store.write.committer import Committer
 from penstock.testing import CrashDisk
 
 STREAM_ID = bytes(range(16))

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from penstock.errors import EndOfStream, MessageDeleted, MessageNotFound, StoreClosed
-from penstock.kernel.batch import Batch
 from penstock.store.base import NEVER, Store
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
 from penstock.store.memory_store import MemoryStore
 from penstock.store.state import SubjectState
+from penstock.store.write.batch import Batch
 from penstock.testing.clock import START_NS, FakeClock
 
 SECOND = 10**9
@@ -1303,8 +1303,8 @@ def test_an_erase_that_was_cut_short_is_finished_by_the_next_open(tmp_path: Path
     secret = b"a secret that nobody may read"
     store.store("s", secret, b"NATS/1.0\r\nKey: hidden\r\n\r\n")
     put(store, "c")
-    assert store.core.delete(3, 0, bench.clock.now_ns())
-    store.core.log_erase(3, bench.clock.now_ns())
+    assert store.engine.delete(3, 0, bench.clock.now_ns())
+    store.engine.log_erase(3, bench.clock.now_ns())
     store.commit()
     store.abandon()
     assert any(secret in path.read_bytes() for path in bench.root.rglob("*.blk"))

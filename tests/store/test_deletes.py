@@ -12,17 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernel.batch import Batch
-from penstock.kernel.disk import Disk
-from penstock.kernel.seq_set import SeqSet
-from penstock.store import deletes_keeper, kept_deletes
+from penstock.base.disk import Disk
+from penstock.base.seq_set import SeqSet
+from penstock.format.block_header import StreamPaths
 from penstock.store.base import ROLLUP
-from penstock.store.deletes import Deletes, Position, by_reason, gone_from, read_deletes, without
+from penstock.store.deletes import deletes_file as kept_deletes
+from penstock.store.deletes import recorder as deletes_keeper
+from penstock.store.deletes.deletes import Deletes, Position, by_reason, gone_from, read_deletes, without
+from penstock.store.deletes.deletes_file import BY_USER, DeletesFile, write_kept
 from penstock.store.file_store import FileStore
-from penstock.store.kept_deletes import BY_USER, KeptDeletes, write_kept
-from penstock.store.layout import StreamPaths
 from penstock.store.limits import Limits
-from penstock.store.view import view_of
+from penstock.store.read.view import view_of
+from penstock.store.write.batch import Batch
 from penstock.testing import FakeClock
 
 STREAM_ID = bytes(16)
@@ -149,7 +150,7 @@ def test_without_a_whole_file_of_deletes_only_the_reasons_are_lost(tmp_path: Pat
     elif damage == "empty":
         path.write_bytes(b"")
     else:
-        write_kept(Disk(), StreamPaths(str(tmp_path)), b"x" * 16, KeptDeletes(1))
+        write_kept(Disk(), StreamPaths(str(tmp_path)), b"x" * 16, DeletesFile(1))
     found = read_deletes(str(tmp_path), STREAM_ID, before, store.epoch)
     assert found.missing[0] == before.block_id  # the reader knows that it does not know
     assert told(found) == {"user": [(130, 199)]}  # a block that is there says so
@@ -230,7 +231,7 @@ def test_a_purge_of_a_stream_with_many_holes_keeps_the_newest(tmp_path: Path, mo
 
 def test_beyond_its_size_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_deletes, "RANGES_MAX", 10)
-    kept = KeptDeletes(1)
+    kept = DeletesFile(1)
     for seq in range(2, 42, 2):
         kept.add("user" if seq % 4 else "purge", seq, seq)
     kept.trim()
@@ -271,7 +272,7 @@ class FaultyDisk(Disk):
 def test_what_is_not_committed_is_not_read(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     fill(store, 10)
-    store.core.delete(5, 0, 0)
+    store.engine.delete(5, 0, 0)
     assert told(read_deletes(str(tmp_path), STREAM_ID)) == {}
     store.commit()
     assert told(read_deletes(str(tmp_path), STREAM_ID)) == {"user": [(5, 5)]}

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import StoreError
-from penstock.kernel.batch import Batch
-from penstock.kernel.summary import drop_images
 from penstock.store.file_store import FileStore
+from penstock.store.index.tables import drop_images
 from penstock.store.limits import Limits
+from penstock.store.write.batch import Batch
 from penstock.testing import CrashDisk
 
 BATCH = [("a", bytes([n]) * 60_000) for n in range(40)]
@@ -27,8 +27,8 @@ def test_a_sealed_block_that_is_written_needs_no_image(tmp_path: Path, durabilit
     """With `lazy` all blocks of a second kept theirs until the sync in the background: a gigabyte, all of it fresh."""
     store = open_store(tmp_path, durability)
     store.append(Batch.of(BATCH))
-    store.core.write_out()
-    assert drop_images(store.core) == 0
+    store.engine.write_out()
+    assert drop_images(store.engine) == 0
     assert [message.data for message in store.read()] == [data for _, data in BATCH]
     store.stop()
 
@@ -36,7 +36,7 @@ def test_a_sealed_block_that_is_written_needs_no_image(tmp_path: Path, durabilit
 def test_what_is_not_written_keeps_its_image(tmp_path: Path) -> None:
     store = open_store(tmp_path, "lazy")
     store.append(Batch.of(BATCH))
-    assert drop_images(store.core) > 5
+    assert drop_images(store.engine) > 5
     assert [message.data for message in store.read()] == [data for _, data in BATCH]
     store.stop()
 
@@ -46,8 +46,8 @@ def test_a_sync_that_fails_is_made_good_without_the_images(tmp_path: Path, durab
     disk = CrashDisk(tmp_path)
     store = open_store(tmp_path, durability, disk)
     store.append(Batch.of(BATCH))
-    store.core.write_out()
-    assert drop_images(store.core) == 0
+    store.engine.write_out()
+    assert drop_images(store.engine) == 0
     disk.fail_at(1, errno.EIO, kinds="sync_file")
     with pytest.raises(StoreError, match="EIO"):
         store.sync()
@@ -65,12 +65,12 @@ def test_a_block_that_somebody_is_at_keeps_its_image(tmp_path: Path) -> None:
     disk = CrashDisk(tmp_path)
     store = open_store(tmp_path, "os", disk)
     store.append(Batch.of(BATCH))
-    store.core.write_out()
+    store.engine.write_out()
     with ThreadPoolExecutor(1) as pool, disk.holding("sync_file"):
         under_way = pool.submit(store.sync)
         disk.wait_held()
-        kept = drop_images(store.core)
+        kept = drop_images(store.engine)
         disk.release()
         under_way.result()
-    assert kept == 1 and drop_images(store.core) == 0
+    assert kept == 1 and drop_images(store.engine) == 0
     store.stop()

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import StoreError
-from penstock.kernel.batch import Batch
 from penstock.store import base
 from penstock.store.base import MAX_MSGS_PER_SUBJECT, PURGE, Store
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
 from penstock.store.memory_store import MemoryStore
+from penstock.store.write.batch import Batch
 from penstock.testing import CrashDisk, FakeClock, crash_images
 
 COUNT, SUBJECTS = 6000, 300
@@ -157,7 +157,7 @@ def test_a_limit_per_subject_that_is_lowered_takes_the_oldest_of_each(
     """With many subjects over it they went one by one: a million took many minutes, and everybody waited."""
     store = open_file(tmp_path)
     alive = fill(store, random.Random(limit), subjects=subjects)
-    assert (store.core.subjects_over(limit, base.ALONE_MAX) is None) == (subjects == 1000 and limit < 30)
+    assert (store.engine.subjects_over(limit, base.ALONE_MAX) is None) == (subjects == 1000 and limit < 30)
     store.configure(Limits(block_size=20_000, max_msgs_per_subject=limit))
     store.enforce_limits()
     left: Counter[str] = Counter()
@@ -176,8 +176,8 @@ def test_a_limit_per_subject_that_is_lowered_takes_the_oldest_of_each(
 def test_trimming_looks_at_a_part_of_the_stream_at_a_time(tmp_path: Path) -> None:
     store = open_file(tmp_path)
     store.append(Batch.of([(f"s.{n % 2}", b"") for n in range(100)]))
-    assert store.core.trim_subjects(1, 31, 10, MAX_MSGS_PER_SUBJECT, 1) == 30
-    assert store.core.trim_subjects(31, 1000, 10, MAX_MSGS_PER_SUBJECT, 1) == 50
+    assert store.engine.trim_subjects(1, 31, 10, MAX_MSGS_PER_SUBJECT, 1) == 30
+    assert store.engine.trim_subjects(31, 1000, 10, MAX_MSGS_PER_SUBJECT, 1) == 50
     store.commit()
     assert [message.seq for message in store.read()] == list(range(81, 101))
     store.stop()
@@ -193,7 +193,7 @@ def test_on_a_server_a_part_of_what_is_too_old_goes_at_a_time(by: str) -> None:
     store.commit()
     if by == "ttl":
         for seq in range(1, count + 1):
-            store.note_mark(seq, store.core.last_time, None, store.core.last_time + SECOND)
+            store.note_mark(seq, store.engine.last_time, None, store.engine.last_time + SECOND)
     assert isinstance(store.clock, FakeClock)
     store.clock.advance(5 * SECOND)
     now, parts = store.clock.now_ns(), []
@@ -213,7 +213,7 @@ def test_messages_that_never_expire_do_not_hold_up_those_behind_them() -> None:
     store.commit()
     exempt = {seq for seq in range(1, count + 1) if seq <= base.EXPIRE_MAX * 2 or seq % 1000 == 0}
     for seq in sorted(exempt):
-        store.note_mark(seq, store.core.last_time, None, base.NEVER)
+        store.note_mark(seq, store.engine.last_time, None, base.NEVER)
     assert isinstance(store.clock, FakeClock)
     store.clock.advance(5 * SECOND)
     now, parts = store.clock.now_ns(), []

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.kernel.batch import Batch
-from penstock.kernel.committer import Committer
-from penstock.kernel.disk import Disk
+from penstock.base.disk import Disk
 from penstock.store.file_store import FileStore
+from penstock.store.index.pending_summaries import PENDING_MAX, PendingSummaries
+from penstock.store.index.summary import OFFSETS
 from penstock.store.limits import Limits
-from penstock.store.loose_summaries import PENDING_MAX, LooseSummaries
-from penstock.store.summary import OFFSETS
+from penstock.store.write.batch import Batch
+from penstock.store.write.committer import Committer
 from penstock.testing import CrashDisk
 
 LIMITS = Limits(block_size=4096)
@@ -48,8 +48,8 @@ def disk() -> Watched:
 
 
 @pytest.fixture
-def loose(tmp_path: Path, disk: Watched) -> LooseSummaries:
-    found = LooseSummaries(disk, str(tmp_path), Committer(), fail)
+def loose(tmp_path: Path, disk: Watched) -> PendingSummaries:
+    found = PendingSummaries(disk, str(tmp_path), Committer(), fail)
     for name in ("2.sum", "1.sum"):
         found.write(str(tmp_path / name), b"x")
     return found
@@ -63,13 +63,15 @@ def refuse() -> None:
     raise OSError(errno.EIO, "no")
 
 
-def test_each_is_synced_once(loose: LooseSummaries, disk: Watched) -> None:
+def test_each_is_synced_once(loose: PendingSummaries, disk: Watched) -> None:
     loose.sync()
     loose.sync()
     assert disk.synced == ["1.sum", "2.sum"] and len(loose) == 0
 
 
-def test_one_that_is_written_again_meanwhile_stays_loose(tmp_path: Path, loose: LooseSummaries, disk: Watched) -> None:
+def test_one_that_is_written_again_meanwhile_stays_loose(
+    tmp_path: Path, loose: PendingSummaries, disk: Watched
+) -> None:
     disk.on_sync = lambda: loose.write(str(tmp_path / "1.sum"), b"y")
     loose.sync()
     assert len(loose) == 1
@@ -77,19 +79,19 @@ def test_one_that_is_written_again_meanwhile_stays_loose(tmp_path: Path, loose: 
     assert disk.synced == ["1.sum", "2.sum", "1.sum"] and len(loose) == 0
 
 
-def test_two_at_once(loose: LooseSummaries, disk: Watched) -> None:
+def test_two_at_once(loose: PendingSummaries, disk: Watched) -> None:
     disk.on_sync = loose.sync
     loose.sync()
     assert len(loose) == 0
 
 
-def test_one_of_a_block_that_is_gone(tmp_path: Path, loose: LooseSummaries, disk: Watched) -> None:
+def test_one_of_a_block_that_is_gone(tmp_path: Path, loose: PendingSummaries, disk: Watched) -> None:
     (tmp_path / "1.sum").unlink()
     loose.sync()
     assert disk.synced == ["2.sum"] and len(loose) == 0
 
 
-def test_one_that_cannot_be_synced_is_removed(tmp_path: Path, loose: LooseSummaries, disk: Watched) -> None:
+def test_one_that_cannot_be_synced_is_removed(tmp_path: Path, loose: PendingSummaries, disk: Watched) -> None:
     """The system tells of a failed sync once: the next would take the file for good."""
     disk.on_sync = refuse
     with pytest.raises(OSError, match="no"):
@@ -198,9 +200,9 @@ def test_a_mark_of_a_block_that_is_sealed_already_survives_a_kill(busy: Busy, tm
     batch = Batch.of([("a", bytes(400), b"NATS/1.0\r\nNats-TTL: 1h\r\n\r\n")] * 12)  # over the end of a block
     for at in range(12):
         batch.mark(at, True, False, True)
-    store.core.append(batch, 0, 12, store.clock.now_ns())
+    store.engine.append(batch, 0, 12, store.clock.now_ns())
     for at in range(12):
-        store.note_mark(batch.seq(at), store.core.last_time, None, store.core.last_time + 3600 * 10**9)
+        store.note_mark(batch.seq(at), store.engine.last_time, None, store.engine.last_time + 3600 * 10**9)
     store.commit()
     shutil.copytree(tmp_path / "a", tmp_path / "killed", ignore=shutil.ignore_patterns("*.tmp"))
     again = FileStore(tmp_path / "killed", bytes(16), limits=LIMITS, durability="disk")
@@ -221,7 +223,7 @@ def test_one_that_cannot_be_written_is_told_once(tmp_path: Path, disk: Watched, 
     committer = Committer()
     store = FileStore(tmp_path / "s", bytes(16), durability="os" if has_threads else "disk", committer=committer)
     told: list[tuple[str, int | None]] = []
-    loose = LooseSummaries(disk, str(tmp_path), committer, lambda path, error: told.append((path, error.errno)))
+    loose = PendingSummaries(disk, str(tmp_path), committer, lambda path, error: told.append((path, error.errno)))
     path = str(tmp_path / "missing" / "1.sum")
     loose.write(path, b"x")
     loose.finish()
@@ -234,7 +236,7 @@ def test_one_that_cannot_be_written_is_told_once(tmp_path: Path, disk: Watched, 
 def test_the_last_of_one_path_stays(tmp_path: Path, disk: Watched) -> None:
     committer = Committer()
     store = FileStore(tmp_path / "s", bytes(16), durability="os", committer=committer)
-    loose = LooseSummaries(disk, str(tmp_path), committer, fail)
+    loose = PendingSummaries(disk, str(tmp_path), committer, fail)
     for n in range(200):
         loose.write(str(tmp_path / "1.sum"), b"%d" % n)
         loose.write(str(tmp_path / "2.sum"), b"%d" % n)

@@ -14,19 +14,19 @@ from unittest.mock import patch
 import pytest
 
 import penstock
-from penstock.cli.check import check_store
-from penstock.cli.mend import repair_store
+from penstock.base.disk import Disk
+from penstock.base.xxh64 import xxh64_of
+from penstock.check.blocks import check_store
+from penstock.check.repair import repair_store
 from penstock.db.adopt import root_of
 from penstock.db.stage import Stage
 from penstock.errors import CorruptBlock, StoreError
-from penstock.kernel.batch import Batch
-from penstock.kernel.disk import Disk
-from penstock.kernel.ledger_record import NOTE, encode_record
-from penstock.kernel.xxh64 import xxh64_of
-from penstock.store.adoption import Adoption, remove_tree
-from penstock.store.consumer_entries import read_entries
+from penstock.format.consumer_log_record import NOTE, encode_record
+from penstock.store.consumer_log.entries import read_entries
 from penstock.store.file_store import FileStore
-from penstock.store.report import Report
+from penstock.store.open.adoption import Adoption, remove_tree
+from penstock.store.open.report import Report
+from penstock.store.write.batch import Batch
 
 SUMMARY_TABLE, CHECKPOINT_TABLE, CHECKPOINT_FIXED = 352, 112, 208
 

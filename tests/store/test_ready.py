@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import StoreError
-from penstock.kernel.batch import Batch
-from penstock.kernel.committer import Committer
-from penstock.store.consumer_log import ConsumerLog
+from penstock.store.consumer_log.consumer_log import ConsumerLog
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
-from penstock.store.report import Report
+from penstock.store.open.report import Report
+from penstock.store.write.batch import Batch
+from penstock.store.write.committer import Committer
 from penstock.testing import CrashDisk
 
 LIMITS = Limits(block_size=4 << 20)
@@ -38,7 +38,7 @@ def test_lazy_keeps_what_was_appended_before_an_append_that_failed(
 ) -> None:
     store = open_store(tmp_path, "lazy")
     store.append(Batch.of([("a", LARGE)] * 10))
-    store.core.write_out()
+    store.engine.write_out()
     store.append(Batch.of([("a", LARGE)] * 10))
 
     def fail(*_: object) -> None:

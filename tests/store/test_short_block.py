@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from penstock.kernel.constants import HEAD_SLOT_SIZE, HEAD_SLOT_STRIDE, HEADER_SIZE, HEADER_STRIDE, RECORDS_START
-from penstock.kernel.xxh64 import xxh64_of
+from penstock.base.xxh64 import xxh64_of
+from penstock.format.block_header import BlockHeader
+from penstock.format.constants import HEAD_SLOT_SIZE, HEAD_SLOT_STRIDE, HEADER_SIZE, HEADER_STRIDE, RECORDS_START
 from penstock.store.file_store import FileStore
-from penstock.store.layout import BlockHeader
 
 
 @pytest.mark.parametrize("size", [HEADER_SIZE, HEADER_STRIDE, RECORDS_START - 1, RECORDS_START])
 def test_what_is_written_after_it_is_kept(tmp_path: Path, size: int) -> None:
     store = FileStore(tmp_path / "s", bytes(16))
     assert store.store("a", b"one") == 1
-    store.core.seal_active()
+    store.engine.seal_active()
     store.stop()
     front = BlockHeader(bytes(16), 2, store.epoch, 2, 2, 0, 5).encode_front()
     (tmp_path / "s" / "blocks" / "000002.blk").write_bytes(front[:size])
@@ -40,7 +40,7 @@ def test_a_head_that_names_it_still_says_which_sequences_were_given_out(tmp_path
     store = FileStore(tmp_path / "s", bytes(16), durability="lazy")
     assert [store.store("a", b"one"), store.store("a", b"two")] == [1, 2]
     store.sync()
-    store.core.seal_active()
+    store.engine.seal_active()
     assert [store.store("a", b"three"), store.store("a", b"four")] == [3, 4]
     store.sync()
     store.abandon()

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.kernel.batch import Batch
-from penstock.kernel.committer import Committer
-from penstock.kernel.summary import dead_blocks
 from penstock.store.file_store import FileStore
+from penstock.store.index.tables import dead_blocks
 from penstock.store.limits import Limits
-from penstock.store.snapshot import Snapshot
+from penstock.store.read.snapshot import Snapshot
+from penstock.store.write.batch import Batch
+from penstock.store.write.committer import Committer
 from penstock.testing import CrashDisk
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -113,10 +113,10 @@ def test_the_space_of_a_sealed_block_is_given_back_without_the_owner(tmp_path: P
         assert sealed["is_sealed"] and sealed["live"] == 0
         store.append(Batch.of([("a", b"x")]))
         last = store.submit(begins=True)
-        assert not dead_blocks(store.core)
+        assert not dead_blocks(store.engine)
     while store.committed_position < last:
         pass
-    assert dead_blocks(store.core) == [sealed["id"]]
+    assert dead_blocks(store.engine) == [sealed["id"]]
     store.stop()
     committer.stop()
 

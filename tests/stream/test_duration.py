@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.duration import (
+from penstock.base.duration import (
     duration_ns,
     format_duration,
     format_time,

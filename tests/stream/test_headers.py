@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import BadHeader
-from penstock.headers import Headers, decode, encode, find, remove, strip_status
+from penstock.wire.headers import Headers, decode, encode, find, remove, strip_status
 
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines that test are busy
 

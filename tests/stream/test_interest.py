@@ -10,8 +10,8 @@ import pytest
 from penstock.consumer.consumers import Consumers
 from penstock.db.database import Database
 from penstock.errors import BadSubject, PublishRefused, SubjectNotInStream
-from penstock.kernel.batch import Batch
 from penstock.store.file_store import FileStore
+from penstock.store.write.batch import Batch
 from penstock.stream.config import StreamConfig, check_create, make_config
 from penstock.stream.stream import StreamRules, limits_of
 from penstock.testing import FakeClock

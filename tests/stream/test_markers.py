@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from penstock.headers import encode
-from penstock.kernel.batch import Batch
-from penstock.store import replacement
 from penstock.store.base import NEVER
+from penstock.store.deletes import delete_markers as replacement
 from penstock.store.file_store import FileStore
 from penstock.store.memory_store import MemoryStore
+from penstock.store.write.batch import Batch
 from penstock.stream.config import StreamConfig, check_create, make_config
 from penstock.stream.stream import StreamRules, limits_of
 from penstock.testing import FakeClock
+from penstock.wire.headers import encode
 
 S = 1_000_000_000
 MARKER = "NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\nNats-TTL: 1m0s\r\nNats-Rollup: sub\r\n\r\n"

@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import ApiError, MaxMsgsExceeded, MessageTooLarge, WrongLastMsgId
-from penstock.headers import encode
-from penstock.kernel.batch import Batch
 from penstock.store.file_store import FileStore
 from penstock.store.memory_store import MemoryStore
+from penstock.store.write.batch import Batch
 from penstock.stream import rules
 from penstock.stream.config import check_create, make_config
 from penstock.stream.stream import StreamRules, limits_of
 from penstock.testing import FakeClock
+from penstock.wire.headers import encode
 
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines that test are busy
 SECOND = 1_000_000_000

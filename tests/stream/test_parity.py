@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from penstock.base.subject import matches
 from penstock.errors import ApiError, FeatureMissing, StreamNameInUse, StreamNameMismatch, StreamNotFound
-from penstock.kernel.subject import matches
 from penstock.stream import config as stream_config
 from penstock.stream.config import StreamConfig, check_create, check_update, same, validate
 from penstock.stream.config_json import decode_config, decode_request, encode_config, to_dict

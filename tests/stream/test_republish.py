@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from penstock.errors import BadTransformDestination, InvalidConfig
-from penstock.headers import encode
-from penstock.kernel.batch import Batch
 from penstock.store.file_store import FileStore
 from penstock.store.memory_store import MemoryStore
+from penstock.store.write.batch import Batch
 from penstock.stream.config import Republish, StreamConfig, check_create, make_config
 from penstock.stream.stream import StreamRules, limits_of
 from penstock.testing import FakeClock
+from penstock.wire.headers import encode
 
 S = 1_000_000_000
 LATE = 2**63 - 1
@@ -63,14 +63,14 @@ def test_only_what_is_committed_is_published_again(tmp_path: Path) -> None:
     rules = StreamRules(wanted, store)
     rules.is_heard = True
     rules.take(Batch.one("t.a", b"1"))
-    assert rules.republished(store.core.committed_seq) == []
+    assert rules.republished(store.engine.committed_seq) == []
     store.commit()
     rules.take(Batch.one("t.a", b"2"))
-    assert [one[2] for one in rules.republished(store.core.committed_seq)] == [b"1"]
+    assert [one[2] for one in rules.republished(store.engine.committed_seq)] == [b"1"]
     store._roll_back(None)
     rules.take(Batch.one("t.a", b"3"))
     store.commit()
-    assert [one[2] for one in rules.republished(store.core.committed_seq)] == [b"3"], "2 was never stored"
+    assert [one[2] for one in rules.republished(store.engine.committed_seq)] == [b"3"], "2 was never stored"
     store.abandon()
 
 

@@ -19,11 +19,11 @@ from penstock.errors import (
     WrongLastMsgId,
     WrongLastSequence,
 )
-from penstock.headers import encode, find
 from penstock.stream import rules
 from penstock.stream.config import StreamConfig, check_create, check_update, make_config
 from penstock.stream.rules import Verdict, judge
-from penstock.ttl import TTL_NEVER, TTL_NS_MAX, parse_ttl
+from penstock.wire.headers import encode, find
+from penstock.wire.ttl import TTL_NEVER, TTL_NS_MAX, parse_ttl
 
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines that test are busy
 

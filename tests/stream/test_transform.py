@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernel.subject import is_valid_name
+from penstock.base.subject import is_valid_name
 from penstock.stream.transform import CACHED_MAX, BadTransform, SubjectTransform, check_destination, check_text
 
 

@@ -16,11 +16,11 @@ import pytest
 
 from penstock.db.database import Database
 from penstock.errors import BadSubject, WrongLastSequence
-from penstock.kernel.batch import Batch
-from penstock.kernel.reference.subject import is_valid_filter, matches
 from penstock.store.file_store import FileStore
+from penstock.store.write.batch import Batch
 from penstock.stream.config import StreamConfig, check_create, make_config
 from penstock.stream.stream import StreamRules, limits_of
+from twins.subject import is_valid_filter, matches
 
 NAMES = [b"t.a", b"t.b", b"t.*", b"t.>", b"t.*.c", b"t.a.c", b"t.>.c", b"t.a*", b"t.*.*"]
 FILTERS = ["t.*", "t.>", "t.a", "t.*.c", "t.*.*", "t.a*", "t.*.>", ">"]

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from penstock.kernel.clock import SYSTEM, Clock
+from penstock.base.clock import SYSTEM, Clock
 from penstock.testing import FakeClock
 
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from penstock.kernel import parser as compiled
-from penstock.kernel.reference import parser as reference
-from penstock.kernel.subject import is_valid_subject, matches
+from penstock.base.subject import is_valid_subject, matches
 from penstock.wire import errors
+from penstock.wire import parser as compiled
 from penstock.wire.connect import DEFAULTS, BadConnect, decode_connect
 from penstock.wire.info import is_info
+from twins import parser as reference
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "parser_cases.json").read_text())["cases"]
 TOO_LONG = errors.line(errors.CONTROL_LINE_EXCEEDED)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.kernel.parser import FAULTS
 from penstock.wire import errors
 from penstock.wire.connect import Connect
 from penstock.wire.info import Info
+from penstock.wire.parser import FAULTS
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "wire.md").read_text(encoding="utf-8")
 

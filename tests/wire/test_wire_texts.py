@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernel import parser
-from penstock.wire import errors, nuid, status
+from penstock.wire import errors, nuid, parser, status
 
 
 def test_an_error_line_quotes_its_text() -> None:

@@ -19,7 +19,7 @@ from penstock.api.usage import (
     check_reservation,
     usage_of,
 )
-from penstock.broker.intake import Intake
+from penstock.broker.streams.endpoint import Intake
 from penstock.consumer.config import CONSUMERS_MAX, ConsumerCaps
 from penstock.db.database import Database
 from penstock.errors import AccountLimitsExceeded, PenstockError, ResourcesExhausted, StreamNotFound
@@ -258,12 +258,12 @@ class JetStreamAccount:
     async def drain(self) -> None:
         """Take nothing more; what was taken is durable, and answered, when this returns."""
         for intake in self.streams.values():
-            intake.desk.release()
+            intake.dispatcher.release()
         for intake in tuple(self.streams.values()):
             await intake.drain()
             await intake.answer_acks()
         for intake in self.streams.values():
-            intake.desk.release()  # who has asked meanwhile
+            intake.dispatcher.release()  # who has asked meanwhile
 
     async def close(self) -> None:
         """Close the database in good order; one that was lent stays open."""

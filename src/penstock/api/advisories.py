@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.kernel.origin import Origin
+from penstock.broker.routing.origin import Origin
 from penstock.wire.go_json import encode, time_text
 from penstock.wire.nuid import make_nuid
 

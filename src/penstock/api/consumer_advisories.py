@@ -19,7 +19,7 @@ NEVER = Moment(ZERO_NS)
 
 
 class ConsumerAdvisories:
-    """Tells of one stream's consumers, in the account that has the stream. See `broker.consumer_news.ConsumerNews`."""
+    """Tells of one stream's consumers, in the account that has the stream. See `broker.consumer_news.ConsumerEvents`."""
 
     def __init__(self, advisories: Advisories, account: Account, stream: str) -> None:
         self._advisories = advisories

@@ -10,7 +10,7 @@ from penstock.wire.go_json import time_text, time_text_or_zero
 from penstock.wire.info import API_LEVEL, VERSION
 
 if TYPE_CHECKING:
-    from penstock.broker.intake import Intake
+    from penstock.broker.streams.endpoint import Intake
     from penstock.consumer.consumer import Consumer
 
 Fields = dict[str, Any]

@@ -10,10 +10,10 @@ from penstock.api.consumers import IDENTITY, find_consumer, identity_header, wri
 from penstock.api.locked import changed
 from penstock.consumer.moment import ZERO_NS, Moment, format_moment
 from penstock.consumer.requests import check_unpin, decode_pause, decode_reset, decode_unpin, reset_seq, with_pause
-from penstock.headers import find
+from penstock.wire.headers import find
 
 if TYPE_CHECKING:
-    from penstock.broker.intake import Intake
+    from penstock.broker.streams.endpoint import Intake
 
 _NEVER = Moment(ZERO_NS)
 _NOT_PAUSED = {"paused": False, "pause_until": format_moment(_NEVER)}

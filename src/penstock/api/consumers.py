@@ -10,17 +10,17 @@ import msgspec
 from penstock.api.call import Answer, Call, Endpoint, Fields
 from penstock.api.consumer_info import info_fields, pause_remaining
 from penstock.api.locked import changed, locked
-from penstock.broker.desk import LET_GO_SLICE
+from penstock.broker.consumers.dispatcher import LET_GO_SLICE
 from penstock.consumer.config_json import CreateRequest, decode_request
 from penstock.consumer.names import hash_name
 from penstock.consumer.rules import admit, resolve
 from penstock.errors import ConsumerNotFound, StreamIdentityMismatch
-from penstock.headers import find
 from penstock.wire.go_decode import Struct
 from penstock.wire.go_json import encode, time_text
+from penstock.wire.headers import find
 
 if TYPE_CHECKING:
-    from penstock.broker.intake import Intake
+    from penstock.broker.streams.endpoint import Intake
     from penstock.consumer.config import ConsumerConfig
     from penstock.consumer.consumer import Consumer
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.api.messages import GET, SEQ_STOP, find_seq
+from penstock.base.subject import is_valid_filter
+from penstock.broker.streams.direct_sender import DirectSender
 from penstock.errors import InvalidJson, StoreError
-from penstock.kernel.direct import DirectSender
-from penstock.kernel.reader import Reader
-from penstock.kernel.subject import is_valid_filter
+from penstock.store.read.reader import Reader
 from penstock.wire.go_decode import decode_one
 from penstock.wire.go_json import parse_time
 from penstock.wire.level import asks_too_much
@@ -90,7 +90,7 @@ class Direct:
         self._is_file = stream.config.storage == "file"
         self._loop = account.turn.loop
         self._max_pending = max_pending
-        self._sender = DirectSender(account.hub, account.sublist, stream.store.core, stream.name.encode())
+        self._sender = DirectSender(account.router, account.sublist, stream.store.engine, stream.name.encode())
         self._work: deque[Work] = deque()
 
     def handle(self, request: Request, key: bytes) -> None:
@@ -150,7 +150,7 @@ class Direct:
             yield from rest
 
     def _go_on(self) -> None:
-        if self._store.core.is_closed:
+        if self._store.engine.is_closed:
             self._work.clear()
             return
         if not self._lock.acquire(blocking=False):
@@ -183,17 +183,17 @@ class Direct:
         return None
 
     def _batch(self, request: Request, wanted: Wanted) -> Work:
-        core, query = self._store.core, self._store.query
+        engine, query = self._store.engine, self._store.query
         subject, most = wanted.get("next_by_subj", ""), wanted["batch"]
-        start = core.seq_from_time(wanted["start_time"]) if "start_time" in wanted else wanted.get("seq", 0)
+        start = engine.seq_from_time(wanted["start_time"]) if "start_time" in wanted else wanted.get("seq", 0)
         start = min(start, SEQ_STOP - 1)
         filters = [subject] if subject else []
         if subject and not is_valid_filter(subject):
             request.respond(b"", NOT_FOUND)
             return
         assert request.reply is not None
-        pending = query.pending(filters, start) - query.pending(filters, core.committed_seq + 1)
-        reader = Reader(core, filters, start)
+        pending = query.pending(filters, start) - query.pending(filters, engine.committed_seq + 1)
+        reader = Reader(engine, filters, start)
         is_bare, last, count = "no_hdr" in wanted, 0, 0
         left = max(wanted.get("max_bytes") or self._max_pending, 1)
         while count < most and left > 0:
@@ -240,18 +240,18 @@ class Direct:
 
     def _last_seqs(self, wanted: Wanted) -> tuple[int, list[int]] | bytes:
         """Up to which sequence, and which; or the status that says why not."""
-        core, query = self._store.core, self._store.query
+        engine, query = self._store.engine, self._store.query
         up_to = wanted.get("up_to_seq", 0)
         if "up_to_time" in wanted:
-            up_to = core.seq_from_time(wanted["up_to_time"]) - 1
+            up_to = engine.seq_from_time(wanted["up_to_time"]) - 1
             if up_to < self._store.index.first_seq:
                 return NO_RESULTS
-            up_to = min(up_to, core.committed_seq)
+            up_to = min(up_to, engine.committed_seq)
         filters = [one for one in wanted["multi_last"] if is_valid_filter(one)]
-        if not filters or (up_to > core.committed_seq and self._is_file):  # in memory the reference takes it
+        if not filters or (up_to > engine.committed_seq and self._is_file):  # in memory the reference takes it
             return NO_RESULTS
-        up_to = up_to or core.committed_seq
-        seqs = query.last_seqs(filters, min(up_to, core.committed_seq), RESULTS_MAX) if core.committed_seq else []
+        up_to = up_to or engine.committed_seq
+        seqs = query.last_seqs(filters, min(up_to, engine.committed_seq), RESULTS_MAX) if engine.committed_seq else []
         if seqs is None:
             return TOO_MANY
         return (up_to, seqs) if seqs else NO_RESULTS

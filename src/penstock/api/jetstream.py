@@ -27,9 +27,9 @@ from penstock.api.farewell import Farewell
 from penstock.api.request import Api
 from penstock.api.usage import ServerLimits, Usage, server_limits
 from penstock.broker.account import Account, Request, Service
+from penstock.broker.routing.origin import Origin
 from penstock.db.database import Database
 from penstock.errors import MemoryExceeded, PenstockError, StorageExceeded, StoreError, StreamNotFound
-from penstock.kernel.origin import Origin
 
 if TYPE_CHECKING:
     from penstock.server.options import JetStreamLimits, JetStreamOptions, Options

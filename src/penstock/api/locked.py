@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.broker.intake import RETRY_S
+from penstock.broker.streams.endpoint import RETRY_S
 from penstock.errors import StreamNotFound
 
 if TYPE_CHECKING:
-    from penstock.broker.intake import Intake
+    from penstock.broker.streams.endpoint import Intake
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ def under_lock(intake: Intake, look: Callable[[], T]) -> T:
 
 
 def _look_at(intake: Intake, look: Callable[[], T]) -> T:
-    if intake.stream.store.core.is_closed:
+    if intake.stream.store.engine.is_closed:
         raise StreamNotFound
     return look()
 

@@ -7,7 +7,8 @@ import base64
 from typing import Any
 
 from penstock.api.call import Answer, Call, Endpoint, Fields
-from penstock.broker.intake import Intake
+from penstock.base.subject import is_valid_filter
+from penstock.broker.streams.endpoint import Intake
 from penstock.db.stream import Stream
 from penstock.errors import (
     BadRequest,
@@ -19,8 +20,7 @@ from penstock.errors import (
     StoreError,
     StreamSealed,
 )
-from penstock.kernel.message import Message
-from penstock.kernel.subject import is_valid_filter
+from penstock.store.read.message import Message
 from penstock.wire.go_decode import Struct
 from penstock.wire.go_json import time_text
 
@@ -76,7 +76,7 @@ async def _get_later(stream: Stream, wanted: dict[str, Any]) -> Fields:
 
 def _get(stream: Stream, wanted: dict[str, Any]) -> Fields:
     try:
-        message = stream.store.core.load(find_seq(stream, wanted))
+        message = stream.store.engine.load(find_seq(stream, wanted))
     except CorruptBlock:  # the store has told of it
         message = 0
     if type(message) is not Message:
@@ -94,10 +94,10 @@ def _get(stream: Stream, wanted: dict[str, Any]) -> Fields:
 def find_seq(stream: Stream, wanted: dict[str, Any]) -> int:
     """The sequence that a get asks for, 0 for none; whether a message is there is not known yet. The caller has the
     stream's lock."""
-    core = stream.store.core
+    engine = stream.store.engine
     start, after, seq = wanted.get("start_time"), wanted.get("next_by_subj", ""), wanted.get("seq", 0)
     if start is not None:
-        seq = core.seq_from_time(start)
+        seq = engine.seq_from_time(start)
     if after:
         return stream.store.query.next_seq([after], min(seq, SEQ_STOP - 1)) if is_valid_filter(after) else 0
     if not seq:
@@ -109,9 +109,9 @@ def last_seq(stream: Stream, subject: str) -> int:
     """The newest durable sequence of a subject or filter; 0 when there is none."""
     if not is_valid_filter(subject):
         return 0
-    core, query = stream.store.core, stream.store.query
+    engine, query = stream.store.engine, stream.store.query
     seq = query.last_seq([subject])
-    return seq if seq <= core.committed_seq else query.prev_seq([subject], core.committed_seq)
+    return seq if seq <= engine.committed_seq else query.prev_seq([subject], engine.committed_seq)
 
 
 def delete(call: Call) -> Answer:
@@ -141,7 +141,7 @@ async def _delete(intake: Intake, seq: int, no_erase: bool) -> Fields:
         is_gone = 0 < seq < SEQ_STOP and await asyncio.to_thread(remove, seq)
     except StoreError as error:
         return {"error": DeleteFailed(str(error)).to_json()}
-    intake.desk.committed()  # somebody may have had it in hand
+    intake.dispatcher.committed()  # somebody may have had it in hand
     return {"success": True} if is_gone else {"error": SequenceNotFound(seq).to_json()}
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from penstock.api.call import Answer, Call, Endpoint, Fields
-from penstock.broker.intake import Intake
+from penstock.base.subject import is_valid_filter
+from penstock.broker.streams.endpoint import Intake
 from penstock.db.stream import Stream
 from penstock.errors import BadRequest, DeniedPurge, PurgeFailed, StoreError, StreamSealed
-from penstock.kernel.subject import is_valid_filter
 from penstock.store.base import PURGE
 from penstock.wire.go_decode import Struct
 
@@ -42,7 +42,7 @@ async def _purge(intake: Intake, subject: str, seq: int, keep: int) -> Fields:
         purged = await asyncio.to_thread(purge_in_slices, intake.stream, subject, seq, keep)
     except StoreError as error:
         raise PurgeFailed(str(error)) from error
-    intake.desk.committed()  # some may have had one of them in hand
+    intake.dispatcher.committed()  # some may have had one of them in hand
     intake.was_purged = intake.was_purged or (subject in ("", ">") and not keep and not seq)
     return {"success": True, "purged": purged}
 
@@ -65,7 +65,7 @@ def purge_in_slices(stream: Stream, subject: str, seq: int, keep: int) -> int:
             if keep and others != index.messages - index.last_seq:  # at first, and when somebody else took some away
                 most = purged + max(query.pending(filters, start) - query.pending(filters, stop) - keep, 0)
             part, count = min(start + SPAN, stop), min(SLICE, most - purged)
-            found = store.core.delete_matching(filters, start, part, 0, count, PURGE, store.clock.now_ns())
+            found = store.engine.delete_matching(filters, start, part, 0, count, PURGE, store.clock.now_ns())
             others = index.messages - index.last_seq
         purged += found
         if found < SLICE:

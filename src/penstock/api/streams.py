@@ -14,6 +14,7 @@ from penstock.api.call import Answer, Call, Endpoint, Fields
 from penstock.api.locked import locked, under_lock
 from penstock.api.stream_info import info_fields
 from penstock.api.usage import check_window, within_window
+from penstock.base.subject import is_valid_filter
 from penstock.consumer.requests import check_limits
 from penstock.errors import (
     ReplicasNotSupported,
@@ -26,7 +27,6 @@ from penstock.errors import (
     StreamNotFound,
     StreamUpdateFailed,
 )
-from penstock.kernel.subject import is_valid_filter
 from penstock.stream.config import StreamConfig, check_new, check_update, collide, same, validate
 from penstock.stream.config_json import decode_request
 from penstock.wire.go_decode import Struct
@@ -34,7 +34,7 @@ from penstock.wire.go_json import encode
 
 if TYPE_CHECKING:
     from penstock.api.account import JetStreamAccount
-    from penstock.broker.intake import Intake
+    from penstock.broker.streams.endpoint import Intake
 
 log = logging.getLogger("penstock.api")
 NAMES_MAX = 1024

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.kernel.client import Client
-from penstock.kernel.origin import Origin
-from penstock.kernel.sublist import Sublist
+from penstock.broker.routing.client import Client
+from penstock.broker.routing.origin import Origin
+from penstock.broker.routing.sublist import Sublist
 
 if TYPE_CHECKING:
     from penstock.api.account import JetStreamAccount
-    from penstock.broker.turn import Turn
+    from penstock.broker.tick import Tick
 
 Handler = Callable[["Request"], None]
 
@@ -80,12 +80,12 @@ class Service:
 class Account:
     """One subject space."""
 
-    def __init__(self, name: str, turn: Turn, limits: Limits | None = None) -> None:
+    def __init__(self, name: str, turn: Tick, limits: Limits | None = None) -> None:
         self.name = name
         self.turn = turn
-        self.hub = hub = turn.hub
+        self.router = router = turn.router
         self.sublist = Sublist()
-        hub.add_sublist(self.sublist)
+        router.add_sublist(self.sublist)
         self.limits = limits
         self.clients: dict[int, Client] = {}
         self.services: set[Service] = set()
@@ -103,7 +103,7 @@ class Account:
         reply: bytes | None = None,
     ) -> int:
         """Publish to those who hear the subject and whom `origin` reaches (docs/publishes.md): how many heard it."""
-        return self.hub.send(origin, self.sublist, subject, payload, headers, reply)
+        return self.router.send(origin, self.sublist, subject, payload, headers, reply)
 
     def serve(self, subject: str, handler: Handler, queue: str | None = None) -> Service:
         """Call `handler` for every message on a subject; `close` of what this gives ends it."""

@@ -18,8 +18,8 @@ def main(args: Sequence[str] | None = None) -> int:
         from penstock.cli.serve import main as serve
 
         return serve(given[1:])
+    from penstock.base.command_line import note_command
     from penstock.cli.app import run
-    from penstock.command_line import note_command
 
     note_command("penstock", given)
     return run(given)

@@ -198,7 +198,7 @@ def import_command(
 
     Sequences go up, and above the stream's last; gaps stay gaps. A bad line stops the import before its batch.
     """
-    from penstock.cli.intake import import_lines
+    from penstock.cli.import_jsonl import import_lines
 
     return import_lines(root, file, stream, account, subjects or [], skip_existing, as_json)
 

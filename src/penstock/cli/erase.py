@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.cli.open_store import OpenStore
+from penstock.check.open_store import OpenStore
 from penstock.cli.output import OK, REFUSED, complain, console, count, print_json
-from penstock.cli.usage import UsageError
-from penstock.store.stream_folders import shown_names
+from penstock.errors import UsageError
+from penstock.store.open.stream_folders import shown_names
 
 ERASE_MAX = 1_000_000
 

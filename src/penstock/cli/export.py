@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Literal
 
+from penstock.check.open_store import OpenStore
+from penstock.cli.arguments import check_filters, parse_moment
 from penstock.cli.jsonl import CSV_HEADER, SCAN_COLUMNS, encode_rows
-from penstock.cli.open_store import OpenStore
 from penstock.cli.output import DAMAGED, OK, Advance, complain, count, progress, size
-from penstock.cli.usage import UsageError, check_filters, parse_moment
-from penstock.store.report import format_ranges
-from penstock.store.snapshot import Snapshot
+from penstock.errors import UsageError
+from penstock.store.open.report import format_ranges
+from penstock.store.read.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa

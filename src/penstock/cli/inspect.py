@@ -8,7 +8,8 @@ from dataclasses import asdict
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.open_store import OpenStore
+from penstock.check.open_store import OpenStore
+from penstock.cli.arguments import check_filters
 from penstock.cli.output import (
     DAMAGED,
     OK,
@@ -23,13 +24,12 @@ from penstock.cli.output import (
     size,
     table,
 )
-from penstock.cli.usage import check_filters
 from penstock.consumer.overview import ConsumerOverview, read_consumers
 from penstock.db.lock import holder_of
 from penstock.errors import PenstockError
-from penstock.store.report import Report, format_ranges
-from penstock.store.snapshot import Snapshot
-from penstock.store.stream_folders import StreamFolder, shown_names
+from penstock.store.open.report import Report, format_ranges
+from penstock.store.open.stream_folders import StreamFolder, shown_names
+from penstock.store.read.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -254,7 +254,7 @@ def _print_consumers(out: Console, consumers: list[dict[str, Any]]) -> None:
 
 
 def _limit(name: str, value: int) -> str:
-    from penstock.duration import format_duration
+    from penstock.base.duration import format_duration
 
     if name == "max_age":
         return format_duration(value)

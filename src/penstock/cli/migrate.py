@@ -6,16 +6,16 @@ import os
 import shutil
 from dataclasses import dataclass, replace
 
-from penstock.cli.open_store import OpenStore
+from penstock.base.subject import is_valid_subject
+from penstock.check.open_store import OpenStore
 from penstock.cli.output import OK, REFUSED, Advance, complain, console, count, print_json, progress
-from penstock.cli.subjects import derived_filters
-from penstock.cli.usage import UsageError
 from penstock.db.database import Database, check_name
-from penstock.kernel.subject import is_valid_subject
+from penstock.errors import UsageError
+from penstock.format.block_header import StreamPaths
 from penstock.store.file_store import FileStore
-from penstock.store.layout import StreamPaths
-from penstock.store.migrate import Migration, migrate_legacy, read_lines
-from penstock.store.stream_folders import place_of
+from penstock.store.open.first_generation import Migration, migrate_legacy, read_lines
+from penstock.store.open.stream_folders import place_of
+from penstock.stream.derived_subjects import derived_filters
 
 LEGACY = "messages.jsonl"
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from penstock.duration import format_time
+from penstock.base.duration import format_time
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -28,14 +28,13 @@ from penstock.cli.output import (
     size,
     table,
 )
-from penstock.cli.usage import UsageError
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.spark.report import Facts
-    from penstock.spark.verify import Verified
+    from penstock.spark.pipelines.report import Facts
+    from penstock.spark.pipelines.verify import Verified
 
 OnProgress = Callable[[int, int], None]
 _OURS = re.compile(r"PenstockSparkError: (.+)")
@@ -134,7 +133,7 @@ def run_verify(
     root: str, streams: Sequence[str] | None, account: str | None, out: str | None, as_json: bool, master: str,
     conf: Sequence[str] | None,
 ) -> int:  # fmt: skip
-    from penstock.spark import verify
+    from penstock.spark.pipelines import verify
 
     if out is not None and not out.endswith(_FORMATS):
         raise UsageError(f"--out {out}: the name ends in {', '.join(_FORMATS)}")
@@ -225,7 +224,7 @@ def run_state(
     root: str, streams: Sequence[str] | None, account: str | None, report: str | None, tables: str | None,
     duplicates: Any, mode: Any, top: int, as_json: bool, master: str, conf: Sequence[str] | None,
 ) -> int:  # fmt: skip
-    from penstock.spark import state
+    from penstock.spark.pipelines import state
 
     with spark_session(master, conf) as spark, task_progress("counting") as on_progress:
         found = state.run(
@@ -264,7 +263,7 @@ def _with_times_as_text(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_state(facts: Facts) -> None:
-    from penstock.spark.report import CONSUMERS_SHOWN, format_bytes, format_wait
+    from penstock.spark.pipelines.report import CONSUMERS_SHOWN, format_bytes, format_wait
 
     out = console()
     # Two tables: the numbers of one would leave no room for the stream's name in 80 columns.
@@ -315,7 +314,7 @@ def run_migrate(
     root: str, source: str, stream: str | None, account: str | None, subjects: Sequence[str] | None, as_json: bool,
     master: str, conf: Sequence[str] | None,
 ) -> int:  # fmt: skip
-    from penstock.spark import migrate
+    from penstock.spark.pipelines import migrate
 
     with spark_session(master, conf) as spark, task_progress("migrating") as on_progress:
         found = migrate.run(
@@ -341,7 +340,7 @@ def run_lake(
     root: str, lake: str, options: dict[str, Any], interval: float | None, as_json: bool, master: str,
     conf: Sequence[str] | None,
 ) -> int:  # fmt: skip
-    from penstock.spark import lake as pipeline
+    from penstock.spark.pipelines import lake as pipeline
 
     def tell(found: Any) -> None:
         if as_json:
@@ -368,7 +367,7 @@ def run_lake(
 def run_replay(
     root: str, to: str, options: dict[str, Any], as_json: bool, master: str, conf: Sequence[str] | None
 ) -> int:  # fmt: skip
-    from penstock.spark import replay
+    from penstock.spark.pipelines import replay
 
     with spark_session(master, conf) as spark, task_progress("replaying") as on_progress:
         found = replay.run(spark, root, to, on_progress=on_progress, **options)
@@ -383,7 +382,7 @@ def run_replay(
 def run_decode(
     root: str, output: str, options: dict[str, Any], as_json: bool, master: str, conf: Sequence[str] | None
 ) -> int:  # fmt: skip
-    from penstock.spark import decode
+    from penstock.spark.pipelines import decode
 
     with spark_session(master, conf) as spark, task_progress("decoding") as on_progress:
         found = decode.run(spark, root, output, on_progress=on_progress, **options)

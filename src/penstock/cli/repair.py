@@ -6,11 +6,11 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.cli.check import bytes_of, check_root, chosen_folders
-from penstock.cli.mend import Repair, plan_repair, repair_store
+from penstock.check.blocks import bytes_of, check_root, chosen_folders
+from penstock.check.repair import Repair, plan_repair, repair_store
 from penstock.cli.output import DAMAGED, OK, console, count, escape, inclusive, print_json, progress, short_path
 from penstock.cli.verify import check_facts, print_check
-from penstock.store.report import format_ranges
+from penstock.store.open.report import format_ranges
 
 
 def repair(root: str, names: Sequence[str], account: str | None, dry_run: bool, as_json: bool) -> int:

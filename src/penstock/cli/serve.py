@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from penstock.base.command_line import has_secrets, hide_secrets, note_command
 from penstock.cli.flags import Flag, FlagError, Kind, parse_flags
-from penstock.command_line import has_secrets, hide_secrets, note_command
 from penstock.errors import PenstockError
-from penstock.server.log_lines import VERSION
+from penstock.server.log.lines import VERSION
 from penstock.server.options import DURABILITIES, Options, TlsOptions
 
 PROGRAM = "nats-server"  # texts begin with it: tools look for them
@@ -53,7 +53,7 @@ Log:
         --max_traced_msg_len <bytes> Show no more of a message than this
 
 JetStream:
-    -js, --jetstream                 Turn JetStream on
+    -js, --jetstream                 Tick JetStream on
     -sd, --store_dir <dir>           Where streams are kept
         --durability <word>          When a publish is acknowledged: disk (synced, as it is without), os or lazy
 
@@ -165,19 +165,19 @@ class CommandLine:
 
     def options(self) -> tuple[Options, list[str]]:
         """The file's options with the flags over them, checked; and what the file should be warned about."""
-        from penstock.server.conf_complete import blank_options, complete_options
+        from penstock.server.conf.validation import blank_options, complete_options
 
         options = blank_options()
         warnings: list[str] = []
         if self.asked("config"):
-            from penstock.server.conf_options import load_options
+            from penstock.server.conf.options_file import load_options
 
             options, warnings = load_options(self.asked("config"))
         self._lay_over(options)
         return complete_options(options), warnings
 
     def _lay_over(self, options: Options) -> None:
-        from penstock.server.conf_complete import note_absent, note_idle
+        from penstock.server.conf.validation import note_absent, note_idle
 
         for name, value in self.given.items():
             if name.startswith("?"):
@@ -210,7 +210,7 @@ class CommandLine:
             raise FlagError("TLS Server private key must be present and valid")
         options.tls = TlsOptions(given["tlscert"], given["tlskey"], given["tlscacert"] or "", bool(given["tlsverify"]))
         options.tls.allow_non_tls = options.allow_non_tls
-        from penstock.server.conf_tls import why_unusable
+        from penstock.server.conf.tls import why_unusable
 
         why = why_unusable(options.tls)
         if why:
@@ -254,7 +254,7 @@ def _obey(line: CommandLine, program: str) -> int:
             raise FlagError("unrecognized command; a password with a blank in it needs quotes")
         raise FlagError(f'unrecognized command: "{line.rest[0]}"')
     if line.asked("install_shim") is not None:
-        from penstock.cli.shim import install_shim
+        from penstock.cli.nats_server_wrapper import install_shim
 
         return _show(f"{install_shim(line.asked('install_shim'))}\n")
     if line.asked("signal"):
@@ -274,7 +274,7 @@ def _obey(line: CommandLine, program: str) -> int:
 
 def _test(path: str | None) -> int:
     """-t: a file with warnings fails too, as in the reference."""
-    from penstock.server.conf_options import BadConf, load_options
+    from penstock.server.conf.options_file import BadConf, load_options
 
     if not path:
         raise FlagError("must specify [-c, --config] option to check configuration file syntax")
@@ -309,6 +309,6 @@ def _show_version(program: str) -> int:
 
 
 def _show_tls_help() -> int:
-    from penstock.server.conf_tls import CIPHERS, CURVES
+    from penstock.server.conf.tls import CIPHERS, CURVES
 
     return _show(TLS_HELP.format(ciphers="\n    ".join(sorted(CIPHERS)), curves="\n    ".join(CURVES)))

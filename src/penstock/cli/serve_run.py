@@ -10,12 +10,12 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
+from penstock.base.malloc import keep_freed
 from penstock.errors import PenstockError
-from penstock.kernel.heap import keep_freed
-from penstock.server import log_lines
 from penstock.server.files import FileError, Listener, write_pid, write_ports
-from penstock.server.log import Log, LogError, open_log
-from penstock.server.log_bridge import bridge_logging, unbridge_logging
+from penstock.server.log import lines as log_lines
+from penstock.server.log.bridge import bridge_logging, unbridge_logging
+from penstock.server.log.log import Log, LogError, open_log
 from penstock.server.options import Options
 from penstock.server.reload import NO_FILE, Change, ReloadError, apply_to_log, compare_options
 from penstock.server.signals import NAMES, set_process_name

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.cli.check import Problem, StoreCheck, bytes_of, check_root, check_store, chosen_folders
+from penstock.check.blocks import Problem, StoreCheck, bytes_of, check_root, check_store, chosen_folders
 from penstock.cli.output import (
     DAMAGED,
     OK,

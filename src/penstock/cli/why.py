@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from penstock.cli.open_store import OpenStore
+from penstock.check.open_store import OpenStore
 from penstock.cli.output import OK, console, escape, print_json
-from penstock.cli.usage import UsageError
 from penstock.consumer.config_json import to_dict
 from penstock.consumer.consumer import Consumer
 from penstock.consumer.overview import load_consumers
@@ -16,7 +15,8 @@ from penstock.consumer.why_facts import consumer_facts, message_facts, removal_o
 from penstock.consumer.why_json import consumer_json, message_json
 from penstock.db.lock import holder_of
 from penstock.db.stream import Stream
-from penstock.store.snapshot import Snapshot
+from penstock.errors import UsageError
+from penstock.store.read.snapshot import Snapshot
 
 
 def why(root: str, name: str, about: str, account: str | None, as_json: bool) -> int:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+from penstock.base.duration import parse_go_duration
 from penstock.consumer.blanks import trim
-from penstock.duration import parse_go_duration
 from penstock.errors import InvalidJson
 from penstock.wire.go_decode import Struct, decode_one
 

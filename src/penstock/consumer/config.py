@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args, get_type_hints
 
 import msgspec
 
+from penstock.base.duration import INT64_MAX, NS_PER_SECOND, duration_ns, parse_time
 from penstock.consumer.moment import Moment
-from penstock.duration import INT64_MAX, NS_PER_SECOND, duration_ns, parse_time
 from penstock.errors import ConsumerCreateFailed, PedanticError
 from penstock.stream.config import DYNAMIC_METADATA, REQUIRED_LEVEL, Int64, StreamConfig, UInt64
 

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
+from penstock.base.duration import INT64_MAX
+from penstock.base.subject import Filters
+from penstock.consumer.ack_table import ALL, EXPLICIT, NONE, AckTable
 from penstock.consumer.config import ConsumerConfig
+from penstock.consumer.engine import ConsumerEngine
 from penstock.consumer.rules import NOT_IN_NAMES
-from penstock.duration import INT64_MAX
-from penstock.kernel.ack_table import ALL, EXPLICIT, NONE, AckTable
-from penstock.kernel.consumer import Consumer as Engine
-from penstock.kernel.subject import Filters
-from penstock.store.bounds import LEAP_MAX, SEQ_MAX
+from penstock.format.bounds import LEAP_MAX, SEQ_MAX
 
 if TYPE_CHECKING:
-    from penstock.kernel.windows import Windows
     from penstock.store.base import Store
+    from penstock.store.read.block_cache import BlockCache
 
 POLICIES = {"none": NONE, "explicit": EXPLICIT, "all": ALL, "flow_control": ALL}
 
@@ -91,7 +91,7 @@ class Consumer:
         number: int,
         store: Store,
         table: AckTable,
-        windows: Windows,
+        windows: BlockCache,
         lasts: Sequence[int] | None = None,
     ) -> None:
         """`lasts` is the list that ends at `meta.resume_seq`, where it is known already."""
@@ -104,7 +104,7 @@ class Consumer:
         self.keepers = 0  # handles of the library that hold it: it is not inactive while there are any
         self.last_active_ns = 0  # when one of them used it
         self.made_ns = 0  # when this process made it; 0: it was there before
-        self.engine = Engine(store.core, table, self.config.filters, windows)
+        self.engine = ConsumerEngine(store.engine, table, self.config.filters, windows)
         self._configure(is_change=False)  # the deadlines in the table are those of this configuration
         if meta.resume_seq:
             if lasts is None:

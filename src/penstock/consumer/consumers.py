@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from penstock.base.subject import Filters, covers
+from penstock.consumer.ack_table import AckTable
 from penstock.consumer.config import ConsumerConfig
 from penstock.consumer.consumer import (
     POLICIES,
@@ -20,17 +22,14 @@ from penstock.consumer.consumer import (
     table_of,
     wait_max_ns,
 )
+from penstock.consumer.engine import ConsumerEngine, let_go, retire, sweep
 from penstock.consumer.rules import Admission
-from penstock.kernel.ack_table import AckTable
-from penstock.kernel.constants import REASONS
-from penstock.kernel.consumer import Consumer as Engine
-from penstock.kernel.consumer import let_go, retire, sweep
-from penstock.kernel.subject import Filters, covers
-from penstock.kernel.windows import Windows
+from penstock.format.constants import REASONS
 from penstock.store.file_store import FileStore
+from penstock.store.read.block_cache import BlockCache
 
 if TYPE_CHECKING:
-    from penstock.store.consumer_log import ConsumerLog, Entry
+    from penstock.store.consumer_log.consumer_log import ConsumerLog, Entry
     from penstock.stream.stream import StreamRules
 
 ACK, INTEREST = REASONS.index("ack"), REASONS.index("interest")
@@ -52,12 +51,12 @@ class Consumers:
         self.by_name: dict[str, Consumer] = {}
         self.on_change: list[Listener] = []
         self._unread: dict[int, Entry] = {}  # of consumers that we do not understand
-        self._windows = Windows()
+        self._windows = BlockCache()
         self._touched: dict[Consumer, None] = {}
         self._offset_ns = self.store.clock.offset_ns
         self._has_changed = False  # somebody came, went or was changed since the last flush
         self._was_rolled_back = False  # what nobody needs any more may be there again
-        self._engines: list[Engine] = []
+        self._engines: list[ConsumerEngine] = []
         if entries is not None:
             self._load(entries)
         elif log is not None:
@@ -117,7 +116,11 @@ class Consumers:
     def _sweep(self) -> None:
         """Delete what nobody needs any more, whoever it was that left it."""
         removed = sweep(
-            self.store.core, self._engines, self._retention == "workqueue", self._reason, self.store.clock.now_ns()
+            self.store.engine,
+            self._engines,
+            self._retention == "workqueue",
+            self._reason,
+            self.store.clock.now_ns(),
         )
         if removed:
             self.store.commit()
@@ -241,7 +244,7 @@ class Consumers:
             return 0
         before = self.store.index.messages
         now = self.store.clock.now_ns()
-        start = let_go(self.store.core, gone.engine, self._engines, start, most, INTEREST, now)
+        start = let_go(self.store.engine, gone.engine, self._engines, start, most, INTEREST, now)
         if self.store.index.messages < before:
             self.store.submit()
         return start
@@ -283,7 +286,7 @@ class Consumers:
         if (
             self._retention == "interest"
             and not self.store.is_put_off
-            and sweep(self.store.core, self._engines, False, INTEREST, self.store.clock.now_ns())
+            and sweep(self.store.engine, self._engines, False, INTEREST, self.store.clock.now_ns())
         ):
             self.store.submit()
 
@@ -330,11 +333,11 @@ class Consumers:
 
     def _retire(self) -> int:
         """Delete what consumers are done with and nobody else needs: how many."""
-        core, now = self.store.core, self.store.clock.now_ns()
-        removed = retire(core, self._engines, self._reason, now)
-        if self._was_rolled_back and self.store.core.log.failure() is None:
+        stream_engine, now = self.store.engine, self.store.clock.now_ns()
+        removed = retire(stream_engine, self._engines, self._reason, now)
+        if self._was_rolled_back and self.store.engine.log.failure() is None:
             self._was_rolled_back = False
-            removed += sweep(core, self._engines, self._retention == "workqueue", self._reason, now)
+            removed += sweep(stream_engine, self._engines, self._retention == "workqueue", self._reason, now)
         return removed
 
     def _rolled_back(self, seq: int) -> None:

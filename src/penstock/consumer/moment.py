@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from penstock.duration import NS_PER_SECOND
+from penstock.base.duration import NS_PER_SECOND
 from penstock.wire.go_decode import read_time
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.consumer.consumer import Consumer, decode_meta, table_of
-from penstock.kernel.windows import Windows
-from penstock.store.consumer_entries import Entry, read_entries
-from penstock.store.report import Report
-from penstock.store.snapshot import Snapshot
+from penstock.store.consumer_log.entries import Entry, read_entries
+from penstock.store.open.report import Report
+from penstock.store.read.block_cache import BlockCache
+from penstock.store.read.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def load_consumers(snapshot: Snapshot, report: Report | None = None) -> list[Con
 def _consumer(snapshot: Snapshot, number: int, entry: Entry) -> Consumer:
     meta = decode_meta(entry.meta)
     table = table_of(meta, entry.state, entry.notes, snapshot.index.last_seq)
-    consumer = Consumer(meta, number, snapshot, table, Windows())
+    consumer = Consumer(meta, number, snapshot, table, BlockCache())
     consumer.engine.reconcile()  # what is pending may have left the stream since
     return consumer
 

@@ -10,9 +10,9 @@ import re
 
 import msgspec
 
+from penstock.base.duration import format_duration
 from penstock.consumer.blanks import trim
 from penstock.consumer.config import ConsumerConfig
-from penstock.duration import format_duration
 from penstock.errors import InvalidJson, PullRefused
 from penstock.stream.config import Int64
 from penstock.wire.go_decode import Struct, decode_one

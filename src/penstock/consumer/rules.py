@@ -15,6 +15,8 @@ from typing import NamedTuple
 import msgspec
 
 from penstock import errors
+from penstock.base.duration import format_duration
+from penstock.base.subject import Filters, any_overlap, covers, is_valid_filter
 from penstock.consumer.config import (
     FLOW_CONTROL_HEARTBEAT_NS,
     INACTIVE_THRESHOLD_NS,
@@ -27,9 +29,7 @@ from penstock.consumer.config import (
 from penstock.consumer.config_json import Action, CreateRequest
 from penstock.consumer.filter_tree import FilterTree
 from penstock.consumer.names import random_name
-from penstock.duration import format_duration
 from penstock.errors import ConsumerCreateFailed, InvalidConfig, quote
-from penstock.kernel.subject import Filters, any_overlap, covers, is_valid_filter
 from penstock.stream.config import (
     DESCRIPTION_SIZE_MAX,
     METADATA_SIZE_MAX,

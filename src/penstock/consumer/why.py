@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from penstock.base.duration import NS_PER_SECOND, format_duration
 from penstock.consumer.config import ConsumerConfig
 from penstock.consumer.moment import Moment, format_moment
-from penstock.duration import NS_PER_SECOND, format_duration
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from penstock.base.disk import Disk
+from penstock.base.subject import Filters, any_overlap
 from penstock.consumer.consumer import Consumer
 from penstock.consumer.why import ConsumerFacts, Delivery, Listeners, MessageFacts
 from penstock.errors import ReadError
-from penstock.headers import find
-from penstock.kernel.disk import Disk
-from penstock.kernel.message import Message
-from penstock.kernel.subject import Filters, any_overlap
+from penstock.format.block_header import StreamPaths
 from penstock.store.base import Store
-from penstock.store.deletes import RETOLD, read_deletes
-from penstock.store.layout import StreamPaths
+from penstock.store.deletes.deletes import RETOLD, read_deletes
+from penstock.store.read.message import Message
 from penstock.stream.config import StreamConfig
-from penstock.ttl import TTL_NEVER, parse_ttl
+from penstock.wire.headers import find
+from penstock.wire.ttl import TTL_NEVER, parse_ttl
 
 GIVEN_UP_MAX = 1000  # more are not named
 

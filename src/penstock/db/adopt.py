@@ -1,4 +1,4 @@
-"""adopt: what the tasks of a job have staged goes into its stream, exactly once. See store/adoption.py.
+"""adopt: what the tasks of a job have staged goes into its stream, exactly once. See store/open/adoption.py.
 
 Limits and message ids are judged here, when the whole batch and the whole stream are known. The batch is taken by the
 process that writes to the store; `adopt` asks it through its door, or takes the lock for the moment that it needs.
@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock.db.control_socket import ask
 from penstock.db.database import Database, open_database
-from penstock.db.door import ask
 from penstock.db.stage import Stage, check_batch, check_stage_name, discard_job, sweep
 from penstock.errors import (
     MaxBytesExceeded,
@@ -22,9 +22,10 @@ from penstock.errors import (
     StoreLocked,
     StreamSealed,
 )
-from penstock.kernel.batch import Batch
-from penstock.store.adopt_plan import read_batches
-from penstock.store.adoption import (
+from penstock.format.block_header import StreamPaths
+from penstock.store.file_store import FileStore
+from penstock.store.open.adopt_plan import read_batches
+from penstock.store.open.adoption import (
     Adopted,
     Adoption,
     BadStage,
@@ -33,8 +34,7 @@ from penstock.store.adoption import (
     staged_blocks,
     subject_counts,
 )
-from penstock.store.file_store import FileStore
-from penstock.store.layout import StreamPaths
+from penstock.store.write.batch import Batch
 
 if TYPE_CHECKING:
     from penstock.db.stream import Stream
@@ -54,7 +54,7 @@ def adopt_staged(stream: Stream, job: str, tasks: Sequence[Info], query: str = "
     store = stream._rules.store
     if not isinstance(store, FileStore):
         raise StoreError(f"stream {stream.name} is kept in memory: nothing can be staged for it")
-    if store.core.log.failure() is not None:
+    if store.engine.log.failure() is not None:
         store.retry()
     if query:
         known = read_batches(store.disk, store.paths).get(query)
@@ -146,8 +146,8 @@ def _without_duplicates(
 
 def _carry_marks(target: FileStore, scan: Any, data: bytes, part: Batch, without: set[int]) -> None:
     """The ids and expiries of the messages that were written once more."""
-    from penstock.kernel import summary as kernel
-    from penstock.store.recovery import read_marks
+    from penstock.store.index import tables as kernel
+    from penstock.store.open.recovery import read_marks
 
     seqs = dict(zip((row for row in range(scan.count) if row not in without), part.seqs(), strict=True))
     rows = [row for row in kernel.marked_rows(scan, data) if row[0] in seqs]

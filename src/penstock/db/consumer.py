@@ -17,15 +17,15 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.base.duration import NS_PER_SECOND, Duration, duration_ns, parse_time
 from penstock.consumer import consumer as inner_consumer
 from penstock.consumer.config import ConsumerConfig
+from penstock.consumer.engine import Delivered
 from penstock.consumer.moment import Moment
 from penstock.consumer.requests import reset_seq, with_pause
 from penstock.db.consumer_info import ConsumerInfo, info_of
 from penstock.db.consumer_message import ConsumerMessage, DeliveredMessage
-from penstock.duration import NS_PER_SECOND, Duration, duration_ns, parse_time
 from penstock.errors import ConsumerDeleted, FetchRefused, ReadOnlyStore, StoreClosed, StoreError, WriteFailed
-from penstock.kernel.consumer import Delivered
 from penstock.store.base import NEVER
 
 if TYPE_CHECKING:
@@ -347,7 +347,7 @@ def sweep_orphans(stream: Stream) -> None:
     while stream._orphans:
         inner, is_owner = stream._orphans.popleft()
         inner.keepers -= 1
-        if is_owner and not inner.is_deleted and not stream.store.core.is_closed:
+        if is_owner and not inner.is_deleted and not stream.store.engine.is_closed:
             stream.consumers.delete(inner.name)
             stream.consumers.flush()
 

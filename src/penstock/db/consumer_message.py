@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from penstock.duration import Duration
-from penstock.headers import Headers
-from penstock.kernel.consumer import Delivered
-from penstock.kernel.message import Message
+from penstock.base.duration import Duration
+from penstock.consumer.engine import Delivered
+from penstock.store.read.message import Message
+from penstock.wire.headers import Headers
 
 if TYPE_CHECKING:
     from penstock.db.consumer import Consumer

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
+from penstock.base.duration import Duration, Time
 from penstock.consumer import rules
 from penstock.consumer.config import (
     AckPolicy,
@@ -18,7 +19,6 @@ from penstock.consumer.config import (
 )
 from penstock.db.consumer import Consumer, flush, sweep_orphans, wait_durable
 from penstock.db.database import check_name
-from penstock.duration import Duration, Time
 from penstock.errors import ConsumerNotFound, ReadOnlyStore
 
 if TYPE_CHECKING:

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
-from penstock.db.root import Root
+from penstock.base.clock import SYSTEM, Clock
+from penstock.base.disk import Disk
 from penstock.db.stream import Stream
+from penstock.db.write_session import WriteSession
 from penstock.errors import (
     BadStreamName,
     CorruptBlock,
@@ -33,12 +35,8 @@ from penstock.errors import (
     StreamNotFound,
     WriteFailed,
 )
-from penstock.kernel.clock import SYSTEM, Clock
-from penstock.kernel.disk import Disk
-from penstock.store.adoption import remove_tree
-from penstock.store.file_store import FileStore
-from penstock.store.half_made import DELETED, is_half_made, remove_half_made
-from penstock.store.identity import (
+from penstock.format.block_header import StreamPaths, parse_block_name
+from penstock.format.identity import (
     Identity,
     create_identity,
     mend_identity,
@@ -46,14 +44,16 @@ from penstock.store.identity import (
     with_config,
     write_identity,
 )
-from penstock.store.layout import StreamPaths, parse_block_name
+from penstock.store.file_store import FileStore
 from penstock.store.limits import DURABILITIES
-from penstock.store.marker import MARKER, check_marker, is_begun, may_lie_beside, require_marker, write_marker
 from penstock.store.memory_store import MemoryStore
-from penstock.store.migrate import forget_begun, lifted, migrate_legacy
-from penstock.store.report import Finding, Report
-from penstock.store.snapshot import Snapshot
-from penstock.store.stream_folders import GLOBAL, list_streams
+from penstock.store.open.adoption import remove_tree
+from penstock.store.open.first_generation import forget_begun, lifted, migrate_legacy
+from penstock.store.open.half_made import DELETED, is_half_made, remove_half_made
+from penstock.store.open.marker import MARKER, check_marker, is_begun, may_lie_beside, require_marker, write_marker
+from penstock.store.open.report import Finding, Report
+from penstock.store.open.stream_folders import GLOBAL, list_streams
+from penstock.store.read.snapshot import Snapshot
 from penstock.stream.config import (
     DURABILITY,
     StreamConfig,
@@ -68,10 +68,10 @@ from penstock.stream.stored_config import stored_config
 from penstock.stream.stream import StreamRules, limits_of
 
 if TYPE_CHECKING:
-    from penstock.db.kv import KeyValue
-    from penstock.db.kv_entry import KeyValueOptions
-    from penstock.db.object_info import ObjectStoreOptions
-    from penstock.db.objects import ObjectStore
+    from penstock.db.buckets.kv import KeyValue
+    from penstock.db.buckets.kv_entry import KeyValueOptions
+    from penstock.db.buckets.object_info import ObjectStoreOptions
+    from penstock.db.buckets.objects import ObjectStore
 
 OWN_FILES = ("config.", "messages.jsonl", "HEAD", "CHECKPOINT", "TRUNCATE", "ADOPT", "BATCHES", "DELETES")
 DUPLICATE_WINDOW_NS = 120 * 10**9  # the default, unless max_age is shorter
@@ -109,7 +109,7 @@ class Database:
         account: str = "$G",
         disk: Disk | None = None,
         clock: Clock | None = None,
-        root: Root | None = None,
+        root: WriteSession | None = None,
     ) -> None:
         """As `open_database`; `root` is another database's, of the same directory: both write under its lock."""
         if durability not in DURABILITIES:
@@ -132,9 +132,9 @@ class Database:
         _check_root(self.path, self.disk, read_only, self._report)
         self._folder = os.path.join(self.path, account)
         self.on_change: list[Callable[[str], None]] = []  # told the name of a stream that came, changed or went
-        self.root: Root | None = None
+        self.root: WriteSession | None = None
         if not read_only:
-            joined = root or Root(self.path, self.disk)
+            joined = root or WriteSession(self.path, self.disk)
             joined.join(self)
             self.root = joined
             try:
@@ -308,19 +308,19 @@ class Database:
 
         With options that differ from the bucket's, it is changed. It is stream `KV_<bucket>`.
         """
-        from penstock.db.kv import open_key_value
+        from penstock.db.buckets.kv import open_key_value
 
         return open_key_value(self, bucket, options)
 
     def key_values(self) -> list[str]:
         """The names of the key-value buckets, sorted."""
-        from penstock.db.kv import key_value_names
+        from penstock.db.buckets.kv import key_value_names
 
         return key_value_names(self)
 
     def delete_key_value(self, bucket: str) -> None:
         """Remove a key-value bucket and everything in it."""
-        from penstock.db.kv import delete_key_value
+        from penstock.db.buckets.kv import delete_key_value
 
         delete_key_value(self, bucket)
 
@@ -329,19 +329,19 @@ class Database:
 
         With options that differ from the store's, it is changed. It is stream `OBJ_<bucket>`.
         """
-        from penstock.db.objects import open_object_store
+        from penstock.db.buckets.objects import open_object_store
 
         return open_object_store(self, bucket, options)
 
     def object_stores(self) -> list[str]:
         """The names of the object stores, sorted."""
-        from penstock.db.objects import object_store_names
+        from penstock.db.buckets.objects import object_store_names
 
         return object_store_names(self)
 
     def delete_object_store(self, bucket: str) -> None:
         """Remove an object store and everything in it."""
-        from penstock.db.objects import delete_object_store
+        from penstock.db.buckets.objects import delete_object_store
 
         delete_object_store(self, bucket)
 

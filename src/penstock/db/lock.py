@@ -10,7 +10,7 @@ import socket
 import time
 import weakref
 
-from penstock.command_line import redact, shown_command
+from penstock.base.command_line import redact, shown_command
 from penstock.errors import ReadOnlyStore, StoreLocked
 
 

@@ -17,16 +17,16 @@ from typing import Annotated, Any
 
 import msgspec
 
+from penstock.base.clock import Clock
+from penstock.base.disk import Disk
 from penstock.errors import PenstockError, StoreError
-from penstock.kernel import summary as kernel
-from penstock.kernel.batch import Batch
-from penstock.kernel.clock import Clock
-from penstock.kernel.disk import Disk
-from penstock.store.adopt_plan import jobs_being_adopted
-from penstock.store.adoption import BadStage, remove_tree
+from penstock.format.block_header import STAGE_NAME, StreamPaths
+from penstock.format.identity import read_identity
 from penstock.store.file_store import FileStore
-from penstock.store.identity import read_identity
-from penstock.store.layout import STAGE_NAME, StreamPaths
+from penstock.store.index import tables as kernel
+from penstock.store.open.adopt_plan import jobs_being_adopted
+from penstock.store.open.adoption import BadStage, remove_tree
+from penstock.store.write.batch import Batch
 from penstock.stream.config import StreamConfig
 from penstock.stream.config_json import decode_config
 from penstock.stream.stream import StreamRules, limits_of
@@ -87,7 +87,7 @@ class Stage:
         )
         if start_seq > 1:
             kernel.set_ends(self.store.index, start_seq, start_seq - 1)
-            self.store.core.log.start_at(start_seq - 1)
+            self.store.engine.log.start_at(start_seq - 1)
         self.rules = StreamRules(_unlimited(self.config), self.store)
         self.messages = 0
         self.duplicates = 0
@@ -128,7 +128,7 @@ class Stage:
 
     def finish(self) -> dict[str, Any]:
         """Bring everything to the disk: what the adoption has to know, for JSON."""
-        self.store.core.seal_active()
+        self.store.engine.seal_active()
         stored = self.store.index.messages
         self.store.stop()
         info = {
@@ -193,7 +193,7 @@ def _quietly(action: Callable[[], None]) -> bool:
 def check_stage_name(name: object) -> None:
     """A job or a task names a folder: nothing that leads out of `staging`, whoever says it."""
     if not isinstance(name, str) or not STAGE_NAME.fullmatch(name):
-        raise StoreError(f"{name!r} is no name for a stage: letters, digits, - _ and . (up to 200)")
+        raise StoreError(f"{name!r} is no name for a stage: views, digits, - _ and . (up to 200)")
 
 
 _Int64 = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]

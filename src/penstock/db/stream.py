@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from penstock.base.duration import parse_time
+from penstock.base.subject import Filters
 from penstock.db.stream_consumers import consumers_beside, open_consumers
-from penstock.duration import parse_time
 from penstock.errors import (
     DeniedDelete,
     DeniedPurge,
@@ -23,18 +24,17 @@ from penstock.errors import (
     StoreClosed,
     StreamSealed,
 )
-from penstock.kernel.batch import Batch
-from penstock.kernel.message import Message
-from penstock.kernel.reader import Reader
-from penstock.kernel.subject import Filters
+from penstock.format.head import Head
+from penstock.format.identity import Identity
 from penstock.store.base import NEVER, Store
 from penstock.store.file_store import FileStore
-from penstock.store.head import Head
-from penstock.store.identity import Identity
-from penstock.store.report import Finding
-from penstock.store.snapshot import Snapshot, StaleCore
+from penstock.store.open.report import Finding
+from penstock.store.read.message import Message
+from penstock.store.read.reader import Reader
+from penstock.store.read.snapshot import Snapshot, StaleCore
+from penstock.store.read.view import StreamView, view_of
 from penstock.store.state import SubjectState
-from penstock.store.view import StreamView, view_of
+from penstock.store.write.batch import Batch
 from penstock.stream.config import StreamConfig
 from penstock.stream.stream import Ack, Acks, StreamRules, raise_only
 
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from penstock.db.consumer import Consumer
     from penstock.db.consumer_open import ConsumerOptions
     from penstock.db.database import Database
-    from penstock.db.frames import StreamDataset
+    from penstock.db.frames.frames import StreamDataset
     from penstock.scan import Scan
-    from penstock.store.adoption import Adopted
+    from penstock.store.open.adoption import Adopted
 
 Headers = Mapping[str, str | Sequence[str]] | bytes | None
 Item = tuple[str | bytes, bytes] | tuple[str | bytes, bytes, Headers]
@@ -187,19 +187,19 @@ class Stream:
     def _publish(self, batch: Batch) -> Acks | None:
         """Append, commit, tell: None when every message was taken as it is."""
         rules = self._rules
-        core = rules.store.core
+        engine = rules.store.engine
         with self._lock:
-            if core.is_closed or self.is_forked:
+            if engine.is_closed or self.is_forked:
                 self._check()
             refused, duplicates = rules.take(batch)
-            token = core.begin_commit()
+            token = engine.begin_commit()
             if not self._waits_for_disk:
-                core.end_commit(token, core.wait())
+                engine.end_commit(token, engine.wait())
                 rules.store.after_commit()
         if self._waits_for_disk:
-            answer = core.wait()  # others append meanwhile, and share the next sync
+            answer = engine.wait()  # others append meanwhile, and share the next sync
             with self._lock:
-                core.end_commit(token, answer)
+                engine.end_commit(token, answer)
                 rules.store.after_commit()
         if self._listeners:
             self._tell()
@@ -224,7 +224,7 @@ class Stream:
         store = self._store
         if store.next_due == NEVER and not self._is_beside:  # nothing can have expired: the short way
             with self._lock:
-                found = store.core.load(seq)
+                found = store.engine.load(seq)
             if type(found) is Message:
                 return found
         return self._fresh(lambda store: store.load(seq))
@@ -278,7 +278,7 @@ class Stream:
     def _follow_from(self, subjects: Subjects, start_seq: int | None, since: When) -> tuple[list[str], int]:
         filters = _filters(subjects)
         if start_seq is None and since is None:
-            return filters, self._fresh(lambda store: store.core.committed_seq) + 1
+            return filters, self._fresh(lambda store: store.engine.committed_seq) + 1
         return filters, self._fresh(lambda store: _span(store, start_seq, None, since, None))[0]
 
     def _followed(self, filters: list[str], next_seq: int, timeout: float | None) -> Iterator[Message]:
@@ -337,7 +337,7 @@ class Stream:
             if isinstance(store, Snapshot):
                 store.refresh()
             store.expire_if_due()
-            return Reader(store.core, filters, start, stop)
+            return Reader(store.engine, filters, start, stop)
 
     def _chunks(self, reader: Reader) -> Iterator[Message]:
         """Messages under short holds of the lock; the first come singly, so that a look at one costs one."""
@@ -354,7 +354,7 @@ class Stream:
                     if not isinstance(error, StaleCore):
                         store.load_all()  # the writer removed the block
                     # Ask again, also for those taken before it.
-                    reader = Reader(store.core, reader.filters, start, reader.stop_seq)
+                    reader = Reader(store.engine, reader.filters, start, reader.stop_seq)
                     continue
             yield from found
             if len(found) < size:
@@ -527,7 +527,7 @@ class Stream:
     ) -> StreamDataset:
         """The messages as a pyarrow.dataset: scanner, to_table, head, count_rows. Options as for `scan`; damage raises,
         unless asked otherwise."""
-        from penstock.db.frames import StreamDataset
+        from penstock.db.frames.frames import StreamDataset
 
         now = self._rules.store.clock.wall_ns()
         return StreamDataset(
@@ -576,7 +576,7 @@ class Stream:
             self.consumers.configured()
 
     def _check(self) -> None:
-        if self._rules.store.core.is_closed:
+        if self._rules.store.engine.is_closed:
             raise StoreClosed(f"stream {self.name} is closed")
         if self.is_forked:
             raise ForkedHandle(f"stream {self.name}")

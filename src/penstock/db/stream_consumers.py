@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from penstock.consumer.consumers import Consumers
-from penstock.kernel.committer import Committer
-from penstock.store.consumer_log import ConsumerLog, read_entries
+from penstock.store.consumer_log.consumer_log import ConsumerLog, read_entries
 from penstock.store.file_store import FileStore
-from penstock.store.report import Report
-from penstock.store.snapshot import Snapshot
+from penstock.store.open.report import Report
+from penstock.store.read.snapshot import Snapshot
+from penstock.store.write.committer import Committer
 from penstock.stream.stream import StreamRules
 
 

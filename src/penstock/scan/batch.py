@@ -1,10 +1,10 @@
-"""The buffers of a batch, as kernel/columns.pyx filled them, as a pyarrow.RecordBatch: nothing is copied."""
+"""The buffers of a batch, as scan/columns.pyx filled them, as a pyarrow.RecordBatch: nothing is copied."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.kernel.columns import Columns, Memory
+from penstock.scan.columns import Columns, Memory
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,17 +12,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from penstock.base.disk import Disk
+from penstock.base.seq_set import SeqSet
 from penstock.errors import CorruptBlock, StoreError
-from penstock.kernel.disk import Disk
-from penstock.kernel.seq_set import SeqSet
+from penstock.format.block_header import StreamPaths
+from penstock.format.head import decode_head
+from penstock.format.identity import read_identity
 from penstock.scan.rows import Damage, Scan
 from penstock.scan.schema import HeadersAs, choose_columns, schema
-from penstock.store.head import decode_head
-from penstock.store.identity import read_identity
-from penstock.store.layout import StreamPaths
-from penstock.store.recovery import subtract
-from penstock.store.snapshot import Snapshot
-from penstock.store.view import BlockView, StreamView, view_of
+from penstock.store.open.recovery import subtract
+from penstock.store.read.snapshot import Snapshot
+from penstock.store.read.view import BlockView, StreamView, view_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,17 +9,17 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from penstock.kernel.disk import Disk
-from penstock.kernel.seq_set import SeqSet
-from penstock.kernel.subject import Filters
-from penstock.scan.lean import lean_view, no_collection
+from penstock.base.disk import Disk
+from penstock.base.seq_set import SeqSet
+from penstock.base.subject import Filters
+from penstock.format.block_header import StreamPaths
+from penstock.format.identity import read_identity
+from penstock.scan.checkpoint_view import lean_view, no_collection
 from penstock.scan.part import Part, StreamChanged, part_columns, part_schema, read_part
 from penstock.scan.rows import may_hold
-from penstock.store.identity import read_identity
-from penstock.store.layout import StreamPaths
-from penstock.store.snapshot import Snapshot
-from penstock.store.stream_folders import StreamFolder, choose_streams
-from penstock.store.view import BlockView, StreamView, view_of
+from penstock.store.open.stream_folders import StreamFolder, choose_streams
+from penstock.store.read.snapshot import Snapshot
+from penstock.store.read.view import BlockView, StreamView, view_of
 
 PART_BYTES = 64 << 20  # a Spark task costs some 60 ms before its first row
 
@@ -35,7 +35,7 @@ def open_views(
 ) -> list[StreamView]:
     """The named streams of a store (None: all, by name) as of now; StreamNotFound names those that there are.
 
-    Without an account those of all accounts; their views are called as store/stream_folders.py says.
+    Without an account those of all accounts; their views are called as store/open/stream_folders.py says.
     """
     return open_folders(choose_streams(os.path.abspath(os.fspath(path)), streams, account, disk), disk)
 

@@ -1,7 +1,7 @@
 """scan: the messages of a stream's files as Arrow record batches.
 
 Blocks that cannot hold a wanted row, by sequence, time or subject, are not opened. A block is read in one go and walked
-by kernel/columns.pyx. It knows no database: a StreamView says which files there are and how far they are committed.
+by scan/columns.pyx. It knows no database: a StreamView says which files there are and how far they are committed.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
+from penstock.base.bloom_filter import may_match
+from penstock.base.subject import Filters
 from penstock.errors import CorruptBlock, StoreError
-from penstock.kernel.columns import BATCH_BYTES_MAX, COLUMN_BITS, HEADERS_RAW, Columns, Spares, read_columns
-from penstock.kernel.record import RecordError
-from penstock.kernel.subject import Filters
-from penstock.kernel.subject_filter import may_match
+from penstock.format.record import RecordError
 from penstock.scan.batch import record_batch
 from penstock.scan.block_memory import BlockMemory
+from penstock.scan.columns import BATCH_BYTES_MAX, COLUMN_BITS, HEADERS_RAW, Columns, Spares, read_columns
 from penstock.scan.schema import HeadersAs, choose_columns, schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.store.view import BlockView, StreamView
+    from penstock.store.read.view import BlockView, StreamView
 
 BATCH_ROWS = 65536
 BATCH_BYTES = 32 << 20

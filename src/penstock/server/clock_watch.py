@@ -10,12 +10,12 @@ import time
 import weakref
 from typing import TYPE_CHECKING
 
-from penstock.kernel.clock import SYSTEM, Clock
+from penstock.base.clock import SYSTEM, Clock
 
 if TYPE_CHECKING:
     import asyncio
 
-    from penstock.broker.intake import Intake
+    from penstock.broker.streams.endpoint import Intake
     from penstock.server.server import Server
 
 LOOK_S = 1.0

@@ -12,11 +12,11 @@ import re
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
-from penstock.kernel.clock import SYSTEM
-from penstock.kernel.hub import Link
-from penstock.kernel.sockets import Socket
+from penstock.base.clock import SYSTEM
+from penstock.broker.io.epoll_set import Socket
+from penstock.broker.routing.router import Link
 from penstock.server.address import shown_ip
-from penstock.server.auth import Claim, Credentials, Identity, compile_permissions
+from penstock.server.auth.auth import Claim, Credentials, Identity, compile_permissions
 from penstock.server.options import Permissions
 from penstock.wire import errors
 from penstock.wire.connect import DEFAULTS, BadConnect, Connect, decode_connect
@@ -24,9 +24,9 @@ from penstock.wire.info import is_info
 
 if TYPE_CHECKING:
     from penstock.broker.account import Account
-    from penstock.kernel.ingest import Ingest
+    from penstock.broker.streams.ingest import Ingest
     from penstock.server.server import Server
-    from penstock.server.tls import PeerFacts
+    from penstock.server.tls.tls import PeerFacts
 
 FIRST_PING_S = 2.0
 RTT_NS_MAX = 3600 * 10**9  # how old the time to a client and back may be
@@ -35,7 +35,7 @@ REST_S = 0.02
 CONFIRM_S = 30.0  # so long a password may wait to be hashed
 SNIPPET = 64
 _SECRETS_BEGIN = re.compile(rb"[\r\n{?]")
-# By the faults of kernel/parser.pxd: the reason that monitoring shows.
+# By the faults of wire/parser.pxd: the reason that monitoring shows.
 FAULT_REASONS = (
     "",
     "Protocol Violation",
@@ -51,7 +51,7 @@ class Connection(Link):
     is_straight = True  # the socket reads for it and is sent to without asking us
 
     def __init__(self, server: Server, cid: int, kind: Literal["nats", "websocket"] = "nats") -> None:
-        super().__init__(server.hub, cid)
+        super().__init__(server.router, cid)
         options = server.options
         self.server = server
         self.kind = kind
@@ -260,7 +260,7 @@ class Connection(Link):
         self.transport.write(data)
 
     def stalled(self) -> None:
-        """It publishes faster than a hearer reads: take a breath."""
+        """It publishes faster than a subscriber reads: take a breath."""
         if not self.transport.is_closing():
             self.transport.pause_reading()
             self.server.loop.call_later(STALL_S, self._unstall)

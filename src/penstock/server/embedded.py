@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from penstock.server.log import Log, open_log
+from penstock.server.log.log import Log, open_log
 from penstock.server.options import Options
 from penstock.server.server import Server, StartError
 
@@ -205,8 +205,8 @@ def _options(host: str | None, port: int | None, config: str | Path | None, more
     if config is None:
         options = Options(host=host or "127.0.0.1", port=-1 if port is None else port)
     else:
-        from penstock.server.conf_complete import complete_options
-        from penstock.server.conf_options import load_options
+        from penstock.server.conf.options_file import load_options
+        from penstock.server.conf.validation import complete_options
 
         options = load_options(str(config))[0]
         options.host = host or options.host or "127.0.0.1"

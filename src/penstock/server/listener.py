@@ -7,14 +7,14 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Any, Literal
 
-from penstock.kernel.sockets import Socket
+from penstock.broker.io.epoll_set import Socket
 from penstock.server.address import listening_socket
 from penstock.server.connection import Connection
 
 if TYPE_CHECKING:
     from penstock.server.server import Server
-    from penstock.server.tls_door import RateLimit
-    from penstock.server.websocket_connection import WebsocketConnection
+    from penstock.server.tls.first_bytes import RateLimit
+    from penstock.server.websocket.connection import WebsocketConnection
 
 log = logging.getLogger("penstock")
 BACKLOG = 4096
@@ -89,25 +89,25 @@ class Listener:
             tls, context = self.server.options.tls, self.server.tls_context
             if tls is None or context is None:
                 return connection
-            from penstock.server.tls_door import RateLimit, TlsDoor
+            from penstock.server.tls.first_bytes import RateLimit, TlsDoor
 
             if self._rate is None or self._rate.limit != tls.connection_rate_limit:
                 self._rate = RateLimit(tls.connection_rate_limit)
             return TlsDoor(connection, tls, context, self._rate)
-        from penstock.server.websocket_connection import READ_SIZE, WebsocketConnection
+        from penstock.server.websocket.connection import READ_SIZE, WebsocketConnection
 
         if self._buffer is None:
             self._buffer = memoryview(bytearray(READ_SIZE))
         kind: type[WebsocketConnection] = WebsocketConnection
         if self.server.log.is_trace:
-            from penstock.server.trace import TracedWebsocketConnection
+            from penstock.server.log.trace import TracedWebsocketConnection
 
             kind = TracedWebsocketConnection
         return kind(self.server, cid, self._unready, self._buffer)
 
     def _make(self, cid: int) -> Connection:
         if self.server.log.is_trace:
-            from penstock.server.trace import TracedConnection
+            from penstock.server.log.trace import TracedConnection
 
             return TracedConnection(self.server, cid)
         return Connection(self.server, cid)

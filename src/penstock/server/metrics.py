@@ -20,7 +20,7 @@ from penstock.server.monitor.varz import subscription_count
 from penstock.wire.info import VERSION
 
 if TYPE_CHECKING:
-    from penstock.broker.intake import Intake
+    from penstock.broker.streams.endpoint import Intake
     from penstock.consumer.consumer import Consumer
     from penstock.server.server import Server
 
@@ -74,17 +74,17 @@ def _add_process(families: Families, server: Server, files: int) -> None:
 
 
 def _add_server(families: Families, server: Server) -> None:
-    hub = server.hub
+    router = server.router
     info = {"server_id": server.id, "server_name": server.name, "version": __version__, "nats_version": VERSION}
     families.add("penstock_info", "gauge", "Which server this is; always 1.", [(info, 1)])
     families.gauge("penstock_connections", "Open client connections.", len(server.connections))
     families.counter("penstock_connections_opened_total", "Client connections ever.", server.total_connections)
     families.gauge("penstock_connections_max", "Client connections at most.", server.options.max_connections)
     families.gauge("penstock_subscriptions", "Subscriptions of all accounts.", subscription_count(server))
-    families.counter("penstock_in_msgs_total", "Messages that clients published.", hub.in_msgs)
-    families.counter("penstock_in_bytes_total", "Bytes of the messages that clients published.", hub.in_bytes)
-    families.counter("penstock_out_msgs_total", "Messages delivered to clients.", hub.out_msgs)
-    families.counter("penstock_out_bytes_total", "Bytes of the messages delivered to clients.", hub.out_bytes)
+    families.counter("penstock_in_msgs_total", "Messages that clients published.", router.in_msgs)
+    families.counter("penstock_in_bytes_total", "Bytes of the messages that clients published.", router.in_bytes)
+    families.counter("penstock_out_msgs_total", "Messages delivered to clients.", router.out_msgs)
+    families.counter("penstock_out_bytes_total", "Bytes of the messages delivered to clients.", router.out_bytes)
     families.counter("penstock_slow_consumers_total", "Clients cut off for reading too slowly.", server.slow_consumers)
     families.counter(
         "penstock_stale_connections_total", "Clients cut off for not answering pings.", server.stale_connections
@@ -125,7 +125,7 @@ async def _add_jetstream(families: Families, server: Server) -> None:
     families.gauge("penstock_jetstream_streams", "Streams of all accounts.", len(streams))
     rows: list[tuple[Labels, tuple[int | float, ...]]] = []
     for at, (labels, stream) in enumerate(streams, 1):
-        index, log = stream.store.index, stream.store.core.log
+        index, log = stream.store.index, stream.store.engine.log
         counts = (index.messages, index.bytes, index.first_seq, index.last_seq, index.subject_count)
         rows.append((labels, (*counts, count_of(stream), int(log.has_uncommitted), log.fail_count)))
         if at % STREAM_SLICE == 0:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.server.auth import GLOBAL_ACCOUNT, Authenticator, Claim, Identity
+from penstock.server.auth.auth import GLOBAL_ACCOUNT, Authenticator, Claim, Identity
 from penstock.wire import errors
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def reconfigure(server: Server, options: Options, changes: list[Change]) -> None
     server.options = options
     server.take_tls(tls)
     server.monitor.reload_certificate()
-    server.hub.no_stall = options.no_fast_producer_stall
+    server.router.no_stall = options.no_fast_producer_stall
     gone = _change_accounts(server, options)
     server.make_info()
     for connection in list(server.connections.values()):

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.duration import NS_PER_SECOND, format_duration
+from penstock.base.duration import NS_PER_SECOND, format_duration
 from penstock.errors import PenstockError
-from penstock.server.log import Log
-from penstock.server.log_lines import friendly_bytes
+from penstock.server.log.lines import friendly_bytes
+from penstock.server.log.log import Log
 from penstock.server.options import JetStreamOptions, Options, TlsOptions
 
 NO_FILE = "can only reload config when a file is provided using -c or --config"

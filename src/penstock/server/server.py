@@ -14,24 +14,25 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.api.farewell import Farewell
+from penstock.base.clock import SYSTEM
 from penstock.broker.account import Account
-from penstock.broker.pressure import Pressure
-from penstock.broker.turn import Turn
+from penstock.broker.io.pressure import Pressure
+from penstock.broker.routing.router import Router
+from penstock.broker.tick import Tick
 from penstock.errors import PenstockError
-from penstock.kernel.clock import SYSTEM
-from penstock.kernel.hub import Hub
-from penstock.server import log_lines, nkeys
 from penstock.server.advertise import advertised
-from penstock.server.auth import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, Authenticator
+from penstock.server.auth import nkeys
+from penstock.server.auth.auth import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, Authenticator
 from penstock.server.clock_watch import ClockWatch
 from penstock.server.connection import Connection
 from penstock.server.cutting import Cutting
 from penstock.server.listener import Listener
-from penstock.server.log import Log
+from penstock.server.log import lines as log_lines
+from penstock.server.log.log import Log
 from penstock.server.monitor import Monitor
 from penstock.server.monitor.closed import ClosedConnection, ClosedConnections
 from penstock.server.options import JetStreamLimits, Options
-from penstock.server.system import System
+from penstock.server.system.system import System
 from penstock.version import VERSION as PENSTOCK_VERSION
 from penstock.wire.info import Info, make_info
 
@@ -83,9 +84,9 @@ class Server:
         self.ws_tls_context: ssl.SSLContext | None = None
         self.tls_not_after = ""
         self.authenticator = Authenticator(options)
-        self.hub = Hub()
+        self.router = Router()
         self._clock_watch = ClockWatch(self, database.clock if database is not None else SYSTEM)
-        self.hub.no_stall = options.no_fast_producer_stall
+        self.router.no_stall = options.no_fast_producer_stall
         self.port = 0
         self.ws_port = 0
         self._listeners: list[Listener] = []
@@ -185,10 +186,10 @@ class Server:
         self._stopped = asyncio.Event()
         log_lines.starting(self.log, self.options, self.name, self.id, PENSTOCK_VERSION)
         try:
-            self.hub.send_together()
+            self.router.send_together()
         except OSError as error:
             log_lines.sends_alone(self.log, error)
-        self.turn = Turn(self.loop, self.hub, self._pressure())
+        self.turn = Tick(self.loop, self.router, self._pressure())
         self.cutting = Cutting(self.loop)
         try:
             self._make_accounts()
@@ -204,7 +205,7 @@ class Server:
             for account in self.accounts.values():
                 account.close()
             self.turn.close()
-            self.hub.send_alone()
+            self.router.send_alone()
             raise
         self._clock_watch.start()
         self.is_ready = True
@@ -241,7 +242,7 @@ class Server:
         tls, websocket = options.tls, options.websocket.tls
         if tls is None and websocket is None:
             return None, None, ""
-        from penstock.server.tls import make_context, not_after
+        from penstock.server.tls.tls import make_context, not_after
 
         return (
             make_context(tls) if tls is not None else None,
@@ -310,7 +311,7 @@ class Server:
             if self.jetstream is not None:
                 await self.jetstream.disable(account)
                 self.jetstream.forget(account)
-        self.hub.remove_sublist(account.sublist)
+        self.router.remove_sublist(account.sublist)
 
     def _jetstream_limits(self, name: str) -> JetStreamLimits | None:
         """An account's share; None: JetStream is off for it. Without any accounts configured, $G has all of it."""
@@ -498,7 +499,7 @@ class Server:
         for account in self.accounts.values():
             account.close()
         self.turn.close()
-        self.hub.send_alone()
+        self.router.send_alone()
         log_lines.stopped(self.log)
         assert self._stopped is not None
         self._stopped.set()

@@ -10,6 +10,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from penstock.spark.pipelines import decode as decode
+    from penstock.spark.pipelines import lake as lake
+    from penstock.spark.pipelines import migrate as migrate
+    from penstock.spark.pipelines import replay as replay
+    from penstock.spark.pipelines import state as state
+    from penstock.spark.pipelines import verify as verify
+
 _PIPELINES = ("verify", "lake", "migrate", "state", "replay", "decode")
 
 __all__ = ["messages", "register", "session", "table"]
@@ -17,7 +24,7 @@ __all__ = ["messages", "register", "session", "table"]
 
 def register(spark: SparkSession) -> None:
     """Make `format("penstock")` known to a session, and let it take the filters of queries over."""
-    from penstock.spark.source import PenstockSource
+    from penstock.spark.source.source import PenstockSource
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(PenstockSource)
@@ -50,7 +57,7 @@ def messages(frame: DataFrame, **expressions: Any) -> DataFrame:
 
 def __getattr__(name: str) -> Any:
     if name in _PIPELINES:
-        return import_module(f"penstock.spark.{name}")
+        return import_module(f"penstock.spark.pipelines.{name}")
     raise AttributeError(f"module 'penstock.spark' has no attribute {name!r}")
 
 

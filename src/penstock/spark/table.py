@@ -15,20 +15,20 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from penstock.duration import parse_time
-from penstock.kernel.seq_set import SeqSet
-from penstock.kernel.subject import Filters
+from penstock.base.duration import parse_time
+from penstock.base.seq_set import SeqSet
+from penstock.base.subject import Filters
 from penstock.scan.part import HeadersMode, part_columns
 from penstock.scan.plan import open_folders
-from penstock.spark.lake_changes import Unexplained, what_changed, what_went
-from penstock.spark.manifest import Lake, LakeError, LakeFile, StreamInLake, unpack
-from penstock.store.deletes import read_deletes
-from penstock.store.stream_folders import choose_streams
+from penstock.spark.pipelines.lake_changes import Unexplained, what_changed, what_went
+from penstock.spark.pipelines.manifest import Lake, LakeError, LakeFile, StreamInLake, unpack
+from penstock.store.deletes.deletes import read_deletes
+from penstock.store.open.stream_folders import choose_streams
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.store.view import StreamView
+    from penstock.store.read.view import StreamView
 
 RANGES_MAX = 8  # hidden ranges that become conditions; more go into a join: Spark takes its time over conditions
 SINGLES_MAX = 500
@@ -171,7 +171,7 @@ def sort_files(files: list[LakeFile], hidden: SeqSet) -> tuple[list[LakeFile], l
 
 
 def _parquet(spark: SparkSession, paths: list[str], headers: HeadersMode) -> DataFrame:
-    from penstock.spark.source import messages_ddl
+    from penstock.spark.source.source import messages_ddl
 
     schema = messages_ddl(part_columns(None, headers), headers, "fail")
     if not paths:

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.kernel.core import Core
+    from penstock.store.write.engine import StreamEngine
 
 GRAINS = 1024  # while a stream waits for the clock to be past its last time, ages are known to this part of max_age
 GRAIN_NS_MIN, GRAIN_NS = 1_000_000, 60_000_000_000
@@ -67,12 +67,12 @@ class Ages:
         while len(self._firsts) > 1 and self._firsts[-1] > seq + 1:
             del self._firsts[-1], self._leads[-1], self._since[-1]
 
-    def first_after(self, core: Core, limit_ns: int) -> int:
+    def first_after(self, engine: StreamEngine, limit_ns: int) -> int:
         """The first sequence that was taken after `limit_ns`: what is below it was taken by then, and goes."""
         at = bisect_right(self._since, limit_ns) - 1
         if at > 0:
             del self._firsts[:at], self._leads[:at], self._since[:at]
-        found = max(core.seq_from_time(max(limit_ns + self._leads[0] + 1, LONG_AGO)), self._firsts[0])
+        found = max(engine.seq_from_time(max(limit_ns + self._leads[0] + 1, LONG_AGO)), self._firsts[0])
         return min(found, self._firsts[1]) if len(self._firsts) > 1 else found
 
     def taken(self, seq: int, time_ns: int) -> int:

@@ -10,6 +10,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from penstock.base.clock import Clock
+from penstock.base.seq_set import SeqSet
+from penstock.base.subject import Filters, covers
+from penstock.base.timing_wheel import TimingWheel
 from penstock.errors import (
     CorruptBlock,
     EndOfStream,
@@ -20,27 +24,23 @@ from penstock.errors import (
     StoreError,
     WriteFailed,
 )
-from penstock.headers import find
-from penstock.kernel import summary as kernel
-from penstock.kernel.batch import Batch
-from penstock.kernel.clock import Clock
-from penstock.kernel.constants import REASONS
-from penstock.kernel.core import DELETED, EOF, Core
-from penstock.kernel.dedupe import DedupeWindow
-from penstock.kernel.index import Index
-from penstock.kernel.marks import Marks
-from penstock.kernel.message import Message
-from penstock.kernel.reader import Query, Reader
-from penstock.kernel.seq_set import SeqSet
-from penstock.kernel.subject import Filters, covers
-from penstock.kernel.timing_wheel import TimingWheel
+from penstock.format.constants import REASONS
 from penstock.store.ages import Ages
 from penstock.store.closed import ClosedStore
+from penstock.store.deletes.delete_markers import Replaced, replace_expired
+from penstock.store.index import tables as kernel
+from penstock.store.index.ids_and_expiries import IdsAndExpiries
+from penstock.store.index.index import Index
 from penstock.store.limits import Limits
-from penstock.store.replacement import Replaced, replace_expired
-from penstock.store.report import Report
+from penstock.store.open.report import Report
+from penstock.store.read.message import Message
+from penstock.store.read.reader import Query, Reader
 from penstock.store.state import StoreState, SubjectState
-from penstock.ttl import parse_ttl
+from penstock.store.write.batch import Batch
+from penstock.store.write.dedupe import DedupeWindow
+from penstock.store.write.engine import DELETED, EOF, StreamEngine
+from penstock.wire.headers import find
+from penstock.wire.ttl import parse_ttl
 
 USER, PURGE, ROLLUP, MAX_AGE, TTL, LOST, COMPACT, SKIPPED = (
     REASONS.index(reason) for reason in ("user", "purge", "rollup", "max_age", "ttl", "lost", "compact", "skipped")
@@ -66,10 +66,10 @@ class Store:
     type = "none"
     is_writable = True
 
-    def __init__(self, name: str, clock: Clock, core: Core, limits: Limits) -> None:
+    def __init__(self, name: str, clock: Clock, engine: StreamEngine, limits: Limits) -> None:
         self.name = name
         self.clock = clock
-        self.use_core(core)
+        self.use_core(engine)
         self.limits = limits
         self.report = Report()
         self.ages = Ages(clock.offset_ns)
@@ -79,21 +79,21 @@ class Store:
         self.exempt = SeqSet()  # messages that never expire, also not by age
         self.next_due = 0
         self.expiry_waits = True  # for the disk; a server has others to serve meanwhile
-        self.marks: Marks | None = None  # of the messages in the active block, where a summary will list them
+        self.marks: IdsAndExpiries | None = None  # of the messages in the active block, where a summary will list them
         self.on_replaced: Callable[[list[Replaced]], None] | None = None
         self.on_rollback: list[Callable[[int], None]] = []
         self.failures: list[tuple[int, int, StoreError]] = []
 
-    def use_core(self, core: Core) -> None:
+    def use_core(self, engine: StreamEngine) -> None:
         """Begin with another one, in which nothing is yet."""
-        self.core = core
-        core.clock = self.clock
-        core.lead_ns = self.clock.offset_ns
-        self.query = Query(core)
+        self.engine = engine
+        engine.clock = self.clock
+        engine.lead_ns = self.clock.offset_ns
+        self.query = Query(engine)
 
     @property
     def index(self) -> Index:
-        return self.core.index
+        return self.engine.index
 
     @property
     def is_put_off(self) -> bool:
@@ -106,11 +106,11 @@ class Store:
         """Append batch[start:stop] without waiting; each message gets its sequence or its status. How many were
         taken. With `ids`, those whose id is known there are duplicates, and the others are noted in it."""
         now = self.drop_if_due()
-        return self.core.append(batch, start, batch.count if stop is None else stop, now, ids, self.marks)
+        return self.engine.append(batch, start, batch.count if stop is None else stop, now, ids, self.marks)
 
     def commit(self) -> None:
         """Return when all that was appended is durable; raise, and forget it, when it cannot be."""
-        self.core.commit()
+        self.engine.commit()
 
     @property
     def is_untidy(self) -> bool:
@@ -133,11 +133,11 @@ class Store:
 
         With `begins` the caller, who has nothing else to do, begins with it.
         """
-        return self.core.submit(begins)
+        return self.engine.submit(begins)
 
     @property
     def committed_position(self) -> int:
-        return self.core.committed_position
+        return self.engine.committed_position
 
     def check_position(self, position: int) -> None:
         """Raise when what was submitted at `position` was not kept."""
@@ -182,7 +182,7 @@ class Store:
     def pass_by(self, count: int = 1) -> int:
         """As `skip`, without a commit."""
         first = self.index.last_seq + 1
-        self.core.skip(first, count, USER, self.clock.now_ns())
+        self.engine.skip(first, count, USER, self.clock.now_ns())
         self.skips.add_range(first, first + count - 1)
         return first + count - 1
 
@@ -191,11 +191,11 @@ class Store:
     def load(self, seq: int) -> Message:
         """The message at `seq`; EndOfStream, MessageNotFound and MessageDeleted tell why there is none."""
         self.expire_if_due()
-        found = self.core.load(seq)
+        found = self.engine.load(seq)
         if isinstance(found, Message):
             return found
         if found == EOF:
-            raise EndOfStream(seq, self.core.committed_seq)
+            raise EndOfStream(seq, self.engine.committed_seq)
         if found == DELETED:
             raise MessageDeleted(seq)
         raise MessageNotFound(seq)
@@ -205,7 +205,7 @@ class Store:
     ) -> Iterator[Message]:
         """The live messages in [start_seq, stop_seq) that match, up to what is committed."""
         self.expire_if_due()
-        return Reader(self.core, filters, start_seq, stop_seq)
+        return Reader(self.engine, filters, start_seq, stop_seq)
 
     def load_next(self, filters: Sequence[str], start_seq: int) -> Message | None:
         """The first match at or after `start_seq`."""
@@ -214,7 +214,7 @@ class Store:
     def load_prev(self, filters: Sequence[str], start_seq: int) -> Message | None:
         """The last match at or before `start_seq`."""
         self.expire_if_due()
-        seq = self.query.prev_seq(filters, min(start_seq, self.core.committed_seq))
+        seq = self.query.prev_seq(filters, min(start_seq, self.engine.committed_seq))
         return self.load(seq) if seq else None
 
     def load_last(self, subject: str = ">") -> Message | None:
@@ -228,7 +228,7 @@ class Store:
         if not 0 < seq < 2**63:
             return False
         self.expire_if_due()
-        found = self.core.delete(seq, reason, self.clock.now_ns())
+        found = self.engine.delete(seq, reason, self.clock.now_ns())
         self.commit()
         self._sweep_expiries()
         return found
@@ -236,7 +236,7 @@ class Store:
     def remove_many(self, seqs: Iterable[int], reason: int = USER) -> int:
         """Delete many in one commit: how many there were."""
         self.expire_if_due()
-        found = self.core.delete_all(seqs, reason, self.clock.now_ns())
+        found = self.engine.delete_all(seqs, reason, self.clock.now_ns())
         self.commit()
         self._sweep_expiries()
         return found
@@ -263,7 +263,7 @@ class Store:
         self.expire_if_due()
         filters = [subject] if subject else EVERYTHING
         stop = seq if seq else self.index.last_seq + 1
-        purged = self.core.delete_matching(filters, 1, stop, keep, 2**63 - 1, PURGE, self.clock.now_ns())
+        purged = self.engine.delete_matching(filters, 1, stop, keep, 2**63 - 1, PURGE, self.clock.now_ns())
         self.commit()
         self._sweep_expiries()
         return purged
@@ -282,7 +282,7 @@ class Store:
 
     def raise_floor(self, seq: int, reason: int, now: int) -> int:
         """Delete everything below `seq` without a commit: how many."""
-        return self.core.set_floor(seq, reason, now)
+        return self.engine.set_floor(seq, reason, now)
 
     def _sweep_expiries(self) -> None:
         """An expiry goes with its message. With many of them the dead ones wait until they outnumber the messages."""
@@ -308,35 +308,35 @@ class Store:
     # Time. That of the clock which never jumps: `now`, `next_due` and what is in the wheel.
 
     def note_lead(self, first_seq: int, lead_ns: int, now: int, is_late: bool) -> int:
-        """The core: from the next message on, times are so far ahead of when they are taken. How much smaller that may
+        """The engine: from the next message on, times are so far ahead of when they are taken. How much smaller that may
         become before we are told again."""
         return self.ages.turn(first_seq, lead_ns, now, is_late)
 
     def _forget_leads_above(self, seq: int) -> None:
         self.ages.forget_above(seq)
-        self.core.lead_ns = LONG_AGO  # no lead is known: the next message tells its own
+        self.engine.lead_ns = LONG_AGO  # no lead is known: the next message tells its own
 
     def _count_ages(self) -> None:
         """Messages were read from files. Those that have a time which is still to come were taken by now."""
         now, offset = self.clock.now_ns(), self.clock.offset_ns
         self.ages = Ages(offset)
         self.ages.configure(self.limits.max_age_ns)
-        self.core.lead_ns = offset
+        self.engine.lead_ns = offset
         self._end_future(now)
 
     def _end_future(self, now: int) -> None:
         """Whatever their times say, all messages that are there were taken by now."""
-        lead = self.core.last_time - now
+        lead = self.engine.last_time - now
         if lead > self.clock.offset_ns:
             self.ages.turn(self.index.last_seq + 1, lead, now, True)
-            self.core.lead_ns = LONG_AGO
+            self.engine.lead_ns = LONG_AGO
 
     def _load_expiries(self, expiries: Iterable[tuple[int, int]]) -> None:
         """(sequence, when it expires by the machine's clock) of messages that were read from files."""
         now, offset = self.clock.now_ns(), self.clock.offset_ns
         wall = now + offset
         # Those from here on have times that are still to come, as the clock went back: they live as long as a new one.
-        future = self.core.seq_from_time(wall + 1) if self.core.last_time > wall else NEVER
+        future = self.engine.seq_from_time(wall + 1) if self.engine.last_time > wall else NEVER
         for seq, expiry in expiries:
             if expiry == NEVER:
                 self.exempt.add(seq)
@@ -346,7 +346,7 @@ class Store:
     def _ttl_of(self, seq: int) -> int:
         """How long a message may live; 0: there is none, or its record is damaged, which is told."""
         try:
-            message = self.core.load(seq)
+            message = self.engine.load(seq)
         except CorruptBlock:
             return 0
         if not isinstance(message, Message):
@@ -388,7 +388,7 @@ class Store:
         before, is_more = self.index.messages, False
         max_age = self.limits.max_age_ns
         if max_age and self.index.messages:
-            floor = self.ages.first_after(self.core, now - max_age)
+            floor = self.ages.first_after(self.engine, now - max_age)
             if floor > self.index.first_seq:
                 most = (self._first_mortal(self.index.first_seq) or floor) + EXPIRE_MAX
                 is_more = floor > most and not self.expiry_waits
@@ -396,7 +396,7 @@ class Store:
         expired = self.wheel.expire(now, 1 << 20 if self.expiry_waits else EXPIRE_MAX // 4)
         if expired:
             try:
-                self.core.delete_all([seq for seq, _ in expired], TTL, now)
+                self.engine.delete_all([seq for seq, _ in expired], TTL, now)
             except WriteFailed:
                 for seq, expiry in expired:
                     self.wheel.add(seq, expiry)
@@ -410,7 +410,7 @@ class Store:
         max_age, due = self.limits.max_age_ns, NEVER
         if max_age and self.index.messages:
             first = self._first_mortal(self.index.first_seq)
-            time = self.core.time_of(first) if first else None
+            time = self.engine.time_of(first) if first else None
             due = self.ages.taken(first, time) + max_age if time is not None else now + max_age
         wheel_due = self.wheel.next_expiry()
         if wheel_due is not None:
@@ -430,21 +430,21 @@ class Store:
         """Max age: everything below `floor` goes, but for what is exempt."""
         lowest = self.exempt.present_from(self.index.first_seq)
         if lowest is None or lowest >= floor:
-            self.core.set_floor(floor, MAX_AGE, now)
+            self.engine.set_floor(floor, MAX_AGE, now)
             return
         if lowest > self.index.first_seq:
-            self.core.set_floor(lowest, MAX_AGE, now)
+            self.engine.set_floor(lowest, MAX_AGE, now)
         doomed = []
         seq = self._first_mortal(lowest)
         while 0 < seq < floor:
             doomed.append(seq)
             seq = self._first_mortal(seq + 1)
-        self.core.delete_all(doomed, MAX_AGE, now)
+        self.engine.delete_all(doomed, MAX_AGE, now)
 
     def seq_from_time(self, time_ns: int) -> int:
         """The first sequence stored at or after a time; the next sequence when there is none."""
         self.expire_if_due()
-        return self.core.seq_from_time(time_ns)
+        return self.engine.seq_from_time(time_ns)
 
     # Questions.
 
@@ -466,8 +466,8 @@ class Store:
             bytes=index.bytes,
             first_seq=index.first_seq,
             last_seq=index.last_seq,
-            first_time=(self.core.time_of(index.first_seq) or 0) if index.messages else 0,
-            last_time=self.core.last_time,
+            first_time=(self.engine.time_of(index.first_seq) or 0) if index.messages else 0,
+            last_time=self.engine.last_time,
             num_subjects=index.subject_count,
             num_deleted=span - index.messages,
             deleted=deleted,
@@ -519,7 +519,7 @@ class Store:
 
         Who still has the stream, a reader or a consumer of it is told that it is closed, and keeps some kilobytes.
         """
-        self.core.release(ClosedStore(self.name))
+        self.engine.release(ClosedStore(self.name))
         self.on_rollback.clear()
         self.on_replaced = None
         self.wheel.clear()
@@ -539,7 +539,7 @@ class Store:
 
     def undo_failed(self, error: BaseException) -> None:
         """An append or a delete did not come to its end."""
-        self.core.undo()
+        self.engine.undo()
 
     def was_skipped(self, seq: int) -> bool:
         return seq in self.skips
@@ -558,7 +558,7 @@ class Store:
 
     def close_idle(self) -> None:
         """Many block files are open: keep the newest half."""
-        kernel.idle_descriptors(self.core, self.core.open_max // 2)
+        kernel.idle_descriptors(self.engine, self.engine.open_max // 2)
 
     def block_path(self, block_id: int) -> str:
         return f"{self.name}/{block_id}"
@@ -567,7 +567,7 @@ class Store:
         """Take over limits; what is over them goes at once."""
         self.limits = limits
         self.ages.configure(limits.max_age_ns)
-        self.core.configure(
+        self.engine.configure(
             list(limits.subjects),
             limits.block_size,
             limits.max_msgs,
@@ -583,7 +583,7 @@ class Store:
         """Bring the stream within its limits: after a change of them, or a crash between a publish and its delete
         record."""
         now = self.clock.now_ns()
-        self.core.append(Batch(), 0, 0, now)
+        self.engine.append(Batch(), 0, 0, now)
         if self.limits.max_msgs_per_subject > 0:
             self.trim_subjects(self.limits.max_msgs_per_subject, now)
         self.expire(now)
@@ -591,19 +591,19 @@ class Store:
 
     def trim_subjects(self, limit: int, now: int) -> None:
         """Delete the oldest messages of each subject that has more than `limit`, without a commit."""
-        subjects = self.core.subjects_over(limit, ALONE_MAX)
+        subjects = self.engine.subjects_over(limit, ALONE_MAX)
         if subjects is None:
             start = self.index.first_seq
             while start := self.query.next_seq(EVERYTHING, start):
-                self.core.trim_subjects(start, start + PART, limit, MAX_MSGS_PER_SUBJECT, now)
+                self.engine.trim_subjects(start, start + PART, limit, MAX_MSGS_PER_SUBJECT, now)
                 start += PART
             return
         for subject in subjects:
             alone = Filters([subject], exact=True)
-            self.core.delete_matching(alone, 1, NEVER, limit, NEVER, MAX_MSGS_PER_SUBJECT, now)
+            self.engine.delete_matching(alone, 1, NEVER, limit, NEVER, MAX_MSGS_PER_SUBJECT, now)
 
 
-def forget_block_memory(core: Core) -> None:
+def forget_block_memory(engine: StreamEngine) -> None:
     """Images and descriptors of sealed blocks that are not needed any more."""
-    kernel.drop_images(core)
-    kernel.idle_descriptors(core, 64)
+    kernel.drop_images(engine)
+    kernel.idle_descriptors(engine, 64)

@@ -13,37 +13,37 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from penstock.base.clock import SYSTEM, Clock
+from penstock.base.disk import Disk
+from penstock.base.seq_set import SeqSet
+from penstock.base.subject import Filters
 from penstock.errors import CorruptBlock, DiskFull, ReadOnlyStore, StoreError, WriteFailed
-from penstock.kernel import summary as kernel
-from penstock.kernel.agreement import alive_in
-from penstock.kernel.batch import Batch
-from penstock.kernel.block_scan import scan_block
-from penstock.kernel.clock import SYSTEM, Clock
-from penstock.kernel.committer import Committer
-from penstock.kernel.constants import REASONS, RECORDS_START
-from penstock.kernel.core import Core
-from penstock.kernel.disk import Disk
-from penstock.kernel.index import Index
-from penstock.kernel.log import Log
-from penstock.kernel.marks import Marks
-from penstock.kernel.seq_set import SeqSet
-from penstock.kernel.subject import Filters
-from penstock.store.adoption import Adoption
+from penstock.format.block_header import BlockHeader, StreamPaths, boot_id
+from penstock.format.block_scan import scan_block
+from penstock.format.bounds import LEAP_MAX
+from penstock.format.constants import REASONS, RECORDS_START
+from penstock.format.small_file import set_aside, temporary_files
+from penstock.format.truncation import Cut, read_cut, write_cut
 from penstock.store.base import COMPACT, EVERYTHING, LOST, NEVER, SKIPPED, USER, Store, forget_block_memory
-from penstock.store.bounds import LEAP_MAX
-from penstock.store.checkpoint import BlockRow, Checkpoint
-from penstock.store.deletes_keeper import DeletesKeeper
-from penstock.store.kept_deletes import BY_USER
-from penstock.store.layout import BlockHeader, StreamPaths, boot_id
+from penstock.store.deletes.deletes_file import BY_USER
+from penstock.store.deletes.recorder import DeletesRecorder
+from penstock.store.index import tables as kernel
+from penstock.store.index.agreement import alive_in
+from penstock.store.index.checkpoint import BlockRow, Checkpoint
+from penstock.store.index.ids_and_expiries import IdsAndExpiries
+from penstock.store.index.index import Index
+from penstock.store.index.pending_summaries import PendingSummaries
+from penstock.store.index.sections import load_section
+from penstock.store.index.summary import CONTROLS, decode_summary, encode_summary
 from penstock.store.limits import DURABILITIES, Limits
-from penstock.store.loose_summaries import LooseSummaries
-from penstock.store.opening import Opening
-from penstock.store.recovery import BlockOnDisk, Recovered, Recovery, marks_of, recover, subtract
-from penstock.store.report import format_ranges
-from penstock.store.sections import load_section
-from penstock.store.small_file import set_aside, temporary_files
-from penstock.store.summary import CONTROLS, decode_summary, encode_summary
-from penstock.store.truncation import Cut, read_cut, write_cut
+from penstock.store.open.adoption import Adoption
+from penstock.store.open.deferred_writes import Opening
+from penstock.store.open.recovery import BlockOnDisk, Recovered, Recovery, marks_of, recover, subtract
+from penstock.store.open.report import format_ranges
+from penstock.store.write.batch import Batch
+from penstock.store.write.commit_log import CommitLog
+from penstock.store.write.committer import Committer
+from penstock.store.write.engine import StreamEngine
 
 SUBJECT_WEIGHT = 45  # bytes of a subject in a checkpoint, about
 CHECKPOINT_WEIGHTS = 4  # times its own size in summaries are written between two checkpoints
@@ -79,31 +79,31 @@ class FileStore(Store):
         self.durability = durability
         self.own_committer = committer is None
         self.committer = committer or Committer()
-        self.summaries = LooseSummaries(self.disk, self.paths.blocks, self.committer, self._summary_failed)
+        self.summaries = PendingSummaries(self.disk, self.paths.blocks, self.committer, self._summary_failed)
         self.boot_id = boot_id()
         limits = limits or Limits()
-        super().__init__(name or os.path.basename(self.paths.root), clock or SYSTEM, self._new_core(), limits)
+        super().__init__(name or os.path.basename(self.paths.root), clock or SYSTEM, self._new_engine(), limits)
         try:
             self._open(limits)
         except BaseException as error:
-            self.core.log.detach()
+            self.engine.log.detach()
             self._close()
             if isinstance(error, OSError) and error.filename is None:
                 error.filename = self.paths.root  # a call on a descriptor does not know its name
             raise
 
-    def _new_core(self) -> Core:
-        log = Log(self.disk, self.paths.blocks, DURABILITIES.index(self.durability), self.committer)
-        core = Core(self, Index(), log)
-        core.index.loader = self._load_section
-        return core
+    def _new_engine(self) -> StreamEngine:
+        log = CommitLog(self.disk, self.paths.blocks, DURABILITIES.index(self.durability), self.committer)
+        engine = StreamEngine(self, Index(), log)
+        engine.index.loader = self._load_section
+        return engine
 
-    def _begin(self, headers: dict[int, BlockHeader]) -> Core:
+    def _begin(self, headers: dict[int, BlockHeader]) -> StreamEngine:
         """An empty core to recover into."""
         self.headers = headers
-        self.use_core(self._new_core())
+        self.use_core(self._new_engine())
         self.opening.hold_again()
-        return self.core
+        return self.engine
 
     # Opening.
 
@@ -122,7 +122,7 @@ class FileStore(Store):
         if os.path.lexists(self.paths.blocks) and not os.path.isdir(self.paths.blocks):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.paths.blocks)
         self.opening.do(self._make_blocks_folder)
-        self.keeper = DeletesKeeper(self)
+        self.keeper = DeletesRecorder(self)
         self.keeper.load()
         self.pending_cut: Cut | None = None
         if os.path.exists(self.paths.truncate):
@@ -153,7 +153,7 @@ class FileStore(Store):
         self.filters: dict[int, bytes] = {
             block.header.block_id: block.subject_filter for block in found.blocks if block.subject_filter
         }
-        self.marks = Marks()
+        self.marks = IdsAndExpiries()
         self.unerased: set[int] = set()  # deleted by an erase that has not overwritten their bytes yet
         self.retiring: list[tuple[int, list[int]]] = []
         self.unlinking: list[str] = []  # files of removed blocks, in the order in which they must go
@@ -162,27 +162,27 @@ class FileStore(Store):
         is_clean = found.is_clean
         cut = self.pending_cut
         self.epoch = max(found.epoch, cut.epoch if cut else 0) + (0 if is_clean or cut else 1)
-        kernel.set_last_time(self.core, found.last_time)
+        kernel.set_last_time(self.engine, found.last_time)
         found.leftovers += temporary_files(self.paths.root)
         do(lambda: self._tidy(found))
         do(lambda: self._open_head(found))
         do(lambda: self._adopt_last(found, is_clean))
         do(lambda: self._drop_unfit(found))
-        self.core.log.start_at(self.index.last_seq)
+        self.engine.log.start_at(self.index.last_seq)
         do(lambda: self._begin_head(found))
         if is_known:
             self._forget_leads_above(self.index.last_seq)
         else:
             self._count_ages()
         self._load_expiries(found.expiries)
-        self.recovered_marks = Marks()
+        self.recovered_marks = IdsAndExpiries()
         self.recovered_blocks: set[int] = set()  # whose marks those are
         for block in found.blocks:
             if len(block.marks):
                 self.recovered_marks.extend(block.marks)
                 self.recovered_blocks.add(block.header.block_id)
         self.configure(limits)
-        self.core.log.attach()
+        self.engine.log.attach()
         if not is_clean and cut is None:
             self.keeper.recover_floors(found.blocks)
         now = self.clock.now_ns()
@@ -198,7 +198,7 @@ class FileStore(Store):
     def _finish_opening(self, erased: list[int]) -> None:
         for seq in erased:
             self._try(lambda seq=seq: self._overwrite(seq))
-        self.core.log.publish_head(*kernel.last_position(self.core), False)
+        self.engine.log.publish_head(*kernel.last_position(self.engine), False)
         self.enforce_limits()
         if self.index.emptied:
             self._retire()
@@ -206,7 +206,7 @@ class FileStore(Store):
     def _open_head(self, found: Recovered) -> None:
         if found.head is None and os.path.exists(self.paths.head):
             self.disk.unlink(self.paths.head)  # a slot that lies would count for newer than ours
-        self.core.log.open_head(
+        self.engine.log.open_head(
             self.paths.head, self.stream_id, self.boot_id, self.epoch, found.head.counter if found.head else 0
         )
 
@@ -220,8 +220,8 @@ class FileStore(Store):
     def _begin_head(self, found: Recovered) -> None:
         """Before anything is acknowledged: a HEAD that still said "stopped" after a power cut would hide that we were
         there."""
-        self.core.log.publish_head(*kernel.last_position(self.core), False)
-        self.core.log.sync_head()
+        self.engine.log.publish_head(*kernel.last_position(self.engine), False)
+        self.engine.log.sync_head()
         if found.head is None:
             self.disk.sync_folder(self.paths.root)
 
@@ -282,7 +282,7 @@ class FileStore(Store):
         has_room = RECORDS_START <= last.size < RECORDS_START + self.limits.block_size
         if is_clean and not torn and has_room:
             capacity = RECORDS_START + max(self.limits.block_size, last.size) + 131072
-            kernel.continue_block(self.core, last.data[: last.size], capacity, last.scan.control_spans())
+            kernel.continue_block(self.engine, last.data[: last.size], capacity, last.scan.control_spans())
             self.marks = last.marks
         else:
             for path in [block.path for block in found.blocks if not block.is_synced]:
@@ -314,7 +314,7 @@ class FileStore(Store):
                 self._skip(committed + 1, last_seq - committed, USER, now)
             self.skips.add_range(data_last + 1, last_seq)
         if interior:
-            self.core.log_ranges(interior, LOST, now)
+            self.engine.log_ranges(interior, LOST, now)
         self.lost.update(found.newly_lost)
         if interior or last_seq > data_last:
             self.commit()
@@ -322,7 +322,7 @@ class FileStore(Store):
     def _skip(self, first: int, count: int, reason: int, now: int) -> None:
         """Sequences that hold no message. A block that claims the last one there is leaves none to be given out."""
         try:
-            self.core.skip(first, count, reason, now)
+            self.engine.skip(first, count, reason, now)
         except ValueError as error:
             raise CorruptBlock(self.paths.blocks, 0, f"{error}; `penstock verify` reads what is there") from error
 
@@ -362,18 +362,20 @@ class FileStore(Store):
 
     def block_sealed(self, block_id: int, spans: list[tuple[int, int]]) -> None:
         """The active block is full: write its summary and give back what memory can be spared."""
-        controls = kernel.parts_of(self.core, block_id, spans)
+        controls = kernel.parts_of(self.engine, block_id, spans)
         assert self.marks is not None
         self._write_summary(block_id, controls, self.marks, [])
         self._renew_marks()
-        forget_block_memory(self.core)
+        forget_block_memory(self.engine)
 
     def _renew_marks(self) -> None:
         """In place: an append under way notes the next ones here."""
         assert self.marks is not None
         self.marks.clear()
 
-    def _write_summary(self, block_id: int, controls: bytes, marks: Marks, damage: list[tuple[int, int]]) -> None:
+    def _write_summary(
+        self, block_id: int, controls: bytes, marks: IdsAndExpiries, damage: list[tuple[int, int]]
+    ) -> None:
         index = self.index
         facts = self.query.block(block_id)
         names, subject_filter = kernel.names_of(index, block_id)
@@ -414,9 +416,9 @@ class FileStore(Store):
     # Commit and its failure.
 
     def commit(self) -> None:
-        if self.is_put_off and not self.core.log.has_uncommitted:
+        if self.is_put_off and not self.engine.log.has_uncommitted:
             return  # a commit of nothing must not pass for one that works
-        self.core.commit()
+        self.engine.commit()
         self.after_commit()
 
     @property
@@ -426,23 +428,23 @@ class FileStore(Store):
             self.index.emptied
             or self.retiring
             or self.unlinking
-            or 0 <= self.retire_waits_at != self.core.synced_position
-            or self.core.sealed_count != self.sealed_seen
+            or 0 <= self.retire_waits_at != self.engine.synced_position
+            or self.engine.sealed_count != self.sealed_seen
         )
 
     def after_commit(self) -> None:
         """Housekeeping that a commit makes possible: dead blocks go, images of sealed blocks too, a checkpoint
         when it is due."""
         # What was committed stays so, whatever happens here.
-        if self.core.is_closed:
+        if self.engine.is_closed:
             return  # while somebody waited for the commit
-        if self.index.emptied or 0 <= self.retire_waits_at != self.core.synced_position:
+        if self.index.emptied or 0 <= self.retire_waits_at != self.engine.synced_position:
             self._try(self._retire)
         elif self.retiring or self.unlinking:
             self._remove_retired()
-        if self.core.sealed_count != self.sealed_seen:
-            self.sealed_seen = self.core.sealed_count
-            forget_block_memory(self.core)
+        if self.engine.sealed_count != self.sealed_seen:
+            self.sealed_seen = self.engine.sealed_count
+            forget_block_memory(self.engine)
             self._checkpoint_if_due()
 
     has_void_plan = False  # an ADOPT that nobody may follow could not be removed
@@ -453,7 +455,7 @@ class FileStore(Store):
 
     def note_mark(self, seq: int, time: int, id_hash: bytes | None, expiry: int, now: int | None = None) -> None:
         super().note_mark(seq, time, id_hash, expiry, now)
-        block_id = kernel.sealed_block_of(self.core, seq)
+        block_id = kernel.sealed_block_of(self.engine, seq)
         if block_id:
             self._mark_summary(block_id, (seq, time, id_hash, expiry))
         else:
@@ -473,12 +475,12 @@ class FileStore(Store):
 
     def commit_failed(self, position: int) -> None:
         """A commit did not succeed: roll back, and tell those whose messages were in it."""
-        if self.core.log.failure() is not None:
+        if self.engine.log.failure() is not None:
             self._roll_back()
         self.check_position(position)
 
     def _failure(self) -> WriteFailed:
-        code, op, path = self.core.log.failure() or (errno.EIO, "write", self.paths.root)
+        code, op, path = self.engine.log.failure() or (errno.EIO, "write", self.paths.root)
         if code in (errno.ENOSPC, errno.EDQUOT):
             return DiskFull(op, path, code)
         return WriteFailed(op, path, code)
@@ -498,8 +500,8 @@ class FileStore(Store):
         def note(low: int, high: int) -> None:
             self.failures = [*self.failures[-63:], (low, high, reason)]
 
-        kept, gone = self.core.undo(note)
-        seq = self.core.committed_seq
+        kept, gone = self.engine.undo(note)
+        seq = self.engine.committed_seq
         self._forget_above(seq)
         self.keeper.rolled_back()
         self.uncut += [(os.fsdecode(path), 0) for path, is_created in gone if is_created]
@@ -529,7 +531,7 @@ class FileStore(Store):
                     finally:
                         self.disk.close(fd)
             except OSError as error:
-                self.core.log.hold(error.errno or errno.EIO, path)
+                self.engine.log.hold(error.errno or errno.EIO, path)
                 raise self._failure() from error
             self.uncut.pop()
 
@@ -546,14 +548,14 @@ class FileStore(Store):
         if not self.opening.is_done:
             self.opening.resume()
             return
-        error, log = self._failure(), self.core.log
+        error, log = self._failure(), self.engine.log
         if self.durability != "lazy" and log.has_uncommitted:
             self._roll_back()
         log.clear_failure()
         self._cut_back()
         if os.path.exists(self.paths.adopt):
             Adoption(self).resume()
-        if (log.is_owing or self.durability == "lazy") and self.core.sync() < 0:
+        if (log.is_owing or self.durability == "lazy") and self.engine.sync() < 0:
             raise self._failure() from error
 
     def _after_adoption(self, subjects: Iterable[bytes]) -> None:
@@ -563,8 +565,8 @@ class FileStore(Store):
         if limit > 0:  # first: message by message it comes before the others too
             for subject in subjects:
                 alone = Filters([subject], exact=True)
-                self.core.delete_matching(alone, 1, 2**63 - 1, limit, 2**63 - 1, MAX_MSGS_PER_SUBJECT, now)
-        self.core.append(Batch(), 0, 0, now)
+                self.engine.delete_matching(alone, 1, 2**63 - 1, limit, 2**63 - 1, MAX_MSGS_PER_SUBJECT, now)
+        self.engine.append(Batch(), 0, 0, now)
         self.expire(now)
         self.commit()
         self._checkpoint_if_due()
@@ -578,14 +580,14 @@ class FileStore(Store):
         """Write everything to the files."""
         if self.is_put_off:
             return  # nothing was appended
-        if self.core.write_out() < 0:
+        if self.engine.write_out() < 0:
             raise self._failure()
 
     def sync(self) -> None:
         """Write everything to the files and through to the disk."""
-        if self.is_put_off and not self.core.log.has_uncommitted:
+        if self.is_put_off and not self.engine.log.has_uncommitted:
             return
-        if self.core.sync() < 0:
+        if self.engine.sync() < 0:
             raise self._failure()
 
     # Blocks that hold nothing any more.
@@ -597,12 +599,14 @@ class FileStore(Store):
         if not blocks:
             return
         planned = {block_id for _, ids in self.retiring for block_id in ids}
-        dead = set(kernel.dead_blocks(self.core)) - planned - {blocks[-1]["id"]}  # the last one tells the last sequence
+        dead = (
+            set(kernel.dead_blocks(self.engine)) - planned - {blocks[-1]["id"]}
+        )  # the last one tells the last sequence
         is_waiting = any(
             block["live"] == 0 and block["is_sealed"] and block["id"] not in dead and block["id"] not in planned
             for block in blocks[:-1]
         )
-        self.retire_waits_at = self.core.synced_position if is_waiting else -1
+        self.retire_waits_at = self.engine.synced_position if is_waiting else -1
         doomed: list[dict[str, Any]] = []
         # On disk for longer: their rows must not come back, so what tells of them stays.
         keep: list[dict[str, int]] = []
@@ -630,30 +634,30 @@ class FileStore(Store):
         if holes or not is_floor_told:
             now = self.clock.now_ns()
             if not is_floor_told:
-                self.core.log_floor(floor, COMPACT, now)
-            self.core.log_ranges(holes, COMPACT, now)
+                self.engine.log_floor(floor, COMPACT, now)
+            self.engine.log_ranges(holes, COMPACT, now)
             skipped = [
                 (max(start, first), min(stop, last + 1))
                 for start, stop in holes
                 for first, last in self.skips.ranges()
                 if first < stop and last >= start
             ]
-            self.core.log_ranges(skipped, SKIPPED, now)
+            self.engine.log_ranges(skipped, SKIPPED, now)
             self.index.emptied = True  # in case that this fails
-            self.core.commit()
+            self.engine.commit()
             self.index.emptied = False
-        self.retiring.append((self.core.position, sorted(ids)))
+        self.retiring.append((self.engine.position, sorted(ids)))
         self._remove_retired()
 
     def _remove_retired(self) -> None:
-        synced = self.core.synced_position
+        synced = self.engine.synced_position
         due = sorted(block_id for position, ids in self.retiring if synced >= position for block_id in ids)
         if due and not self.keeper.before_removal(due):
             return
         while self.retiring and synced >= self.retiring[0][0]:
             _, ids = self.retiring.pop(0)
             for block_id in ids:
-                path = os.fsdecode(kernel.remove_block(self.core, block_id))
+                path = os.fsdecode(kernel.remove_block(self.engine, block_id))
                 header = self.headers.pop(block_id, None)
                 self.filters.pop(block_id, None)
                 self.unlinking += [path, self.paths.summary(block_id, header.generation if header else 1)]
@@ -686,9 +690,9 @@ class FileStore(Store):
             return False
         self.expire_if_due()
         now = self.clock.now_ns()
-        if self.core.delete(seq, USER, now):
-            self.core.log_erase(seq, now)
-            self.core.commit()
+        if self.engine.delete(seq, USER, now):
+            self.engine.log_erase(seq, now)
+            self.engine.commit()
             self.unerased.add(seq)
         elif seq not in self.unerased:
             return False
@@ -700,10 +704,10 @@ class FileStore(Store):
     def _overwrite(self, seq: int) -> None:
         """The second half of an erase; may be repeated."""
         try:
-            found = kernel.overwrite(self.core, seq, os.urandom)
+            found = kernel.overwrite(self.engine, seq, os.urandom)
             if found is not None:
                 block_id, offset, data = found
-                fd = kernel.descriptor(self.core, block_id)
+                fd = kernel.descriptor(self.engine, block_id)
                 self.disk.write(fd, data, offset)
                 self.disk.sync(fd)
         except OSError as error:
@@ -763,7 +767,7 @@ class FileStore(Store):
                     subject_filter=self.filters.get(block_id, b""),
                 )
             )
-        block_id, offset = kernel.last_position(self.core)
+        block_id, offset = kernel.last_position(self.engine)
         ahead = self.clock.offset_ns
         expiries = [(seq, due + ahead) for seq, due in self.wheel.entries() if seq >= index.first_seq]
         checkpoint = Checkpoint(
@@ -774,7 +778,7 @@ class FileStore(Store):
             first_seq=index.first_seq,
             last_seq=index.last_seq,
             num_subjects=index.name_count,
-            last_time=self.core.last_time,
+            last_time=self.engine.last_time,
             messages=index.messages,
             message_bytes=index.bytes,
             numbering=self.numbering,
@@ -796,20 +800,20 @@ class FileStore(Store):
 
     def stop(self) -> None:
         """Commit, write the checkpoint, say in HEAD that all is in order. Writes are refused from now on."""
-        if self.core.is_closed:
+        if self.engine.is_closed:
             return
         failed: StoreError | None = None
-        self.core.log.detach()
+        self.engine.log.detach()
         try:
             if self.is_put_off and not self._is_ready():
                 return  # nothing was written: the next open finds the files as this one did
-            if self.core.log.failure() is not None:
+            if self.engine.log.failure() is not None:
                 self.retry()
             self.sync()
             self._remove_retired()
             self.write_checkpoint()
-            self.core.log.publish_head(*kernel.last_position(self.core), True)
-            self.core.log.sync_head()
+            self.engine.log.publish_head(*kernel.last_position(self.engine), True)
+            self.engine.log.sync_head()
         except OSError as error:
             failed = WriteFailed("close", self.paths.root, error.errno or errno.EIO)
             failed.__cause__ = error
@@ -828,7 +832,7 @@ class FileStore(Store):
         return True
 
     def _close(self) -> None:
-        self.core.is_closed = True
+        self.engine.is_closed = True
         self.opening.forget()
         self.summaries.close()
         self.release()
@@ -838,13 +842,13 @@ class FileStore(Store):
 
     def abandon(self) -> None:
         """Let go of the files without writing anything: as a crash would, but for the memory."""
-        if not self.core.is_closed:
-            self.core.log.detach()
+        if not self.engine.is_closed:
+            self.engine.log.detach()
             self._close()
 
     def delete(self) -> None:
         """Remove the stream's blocks and state for good."""
-        self.core.log.detach()
+        self.engine.log.detach()
         self._close()
         for path in self._files():
             self.disk.unlink(path)
@@ -885,9 +889,9 @@ class FileStore(Store):
             write_cut(self.disk, self.paths, Cut(seq, floor, self.epoch + 1, dead, skips, keeps))
         except OSError as error:
             self._forget_cut(error)
-        self.core.log.detach()
+        self.engine.log.detach()
         self.summaries.finish()
-        self.core.close_files()
+        self.engine.close_files()
         try:
             self._cut_files(is_ours=True)
             self.wheel.clear()
@@ -896,7 +900,7 @@ class FileStore(Store):
             self._recover(self.limits, is_known=True)
         except (OSError, StoreError) as error:
             # It is written down: the next open finishes it.
-            self.core.log.detach()
+            self.engine.log.detach()
             self._close()
             raise WriteFailed("truncate", self.paths.root, getattr(error, "errno", None) or errno.EIO) from error
 
@@ -950,7 +954,7 @@ class FileStore(Store):
     def _blocks_below(self, cut: Cut) -> list[BlockOnDisk]:
         """All blocks, each as far as it stays. CorruptBlock where the plan does not fit them: nothing is touched
         then."""
-        scratch = Recovery(self.disk, self.paths, self.stream_id, self._new_core(), self.report)
+        scratch = Recovery(self.disk, self.paths, self.stream_id, self._new_engine(), self.report)
         blocks = scratch.list_blocks()
         kept, is_whole, last_seq = 0, True, 0
         for block in blocks:
@@ -979,17 +983,17 @@ class FileStore(Store):
             # The last sequences that stay were deleted, and no record of them is left.
             self._skip(self.index.last_seq + 1, seq - self.index.last_seq, COMPACT, now)
         if self.is_cut_applied and floor > 1:
-            self.core.log_floor(floor, COMPACT, now)
+            self.engine.log_floor(floor, COMPACT, now)
         elif floor > self.index.floor and floor <= self.index.last_seq + 1:
-            self.core.set_floor(floor, COMPACT, now)
+            self.engine.set_floor(floor, COMPACT, now)
         left: list[tuple[int, int]] = []
         for first, last in dead.ranges():
             left += subtract((first, last + 1), (self.skips,))
-            self.core.delete_all(range(first, last + 1), COMPACT, now) if last - first < 1 << 20 else kernel.kill_range(
-                self.index, first, last + 1
-            )
-        self.core.log_ranges(left, COMPACT, now)
-        self.core.log_ranges([(first, last + 1) for first, last in cut.skips.ranges()], SKIPPED, now)
+            self.engine.delete_all(
+                range(first, last + 1), COMPACT, now
+            ) if last - first < 1 << 20 else kernel.kill_range(self.index, first, last + 1)
+        self.engine.log_ranges(left, COMPACT, now)
+        self.engine.log_ranges([(first, last + 1) for first, last in cut.skips.ranges()], SKIPPED, now)
         self.skips.update(cut.skips)
         self.commit()
         self.pending_cut, self.is_cut_applied = None, False
@@ -1005,7 +1009,7 @@ class FileStore(Store):
         self.cut_last = self.index.last_seq
         if cut.seq > self.cut_last:
             kernel.set_ends(self.index, self.index.floor, cut.seq)
-            self.core.log.start_at(cut.seq)
+            self.engine.log.start_at(cut.seq)
             self.opening.last_seq = cut.seq
         kernel.raise_floor(self.index, cut.floor)
         for first, last in cut.dead.ranges():
@@ -1018,7 +1022,7 @@ class FileStore(Store):
         """Begin anew: nothing stored, the next sequence is 1."""
         self.truncate(0)
 
-    def recent_marks(self, since_ns: int) -> Marks:
+    def recent_marks(self, since_ns: int) -> IdsAndExpiries:
         """The marks of the blocks that hold messages stored since a time, in rising sequences: for the dedupe window
         of a stream that was just opened."""
         recent = []
@@ -1029,15 +1033,15 @@ class FileStore(Store):
                 break
             if block["id"] not in self.recovered_blocks:
                 recent.append(block["id"])
-        found = Marks()
+        found = IdsAndExpiries()
         for block_id in reversed(recent):
             found.extend(self._marks_in(block_id))
         found.extend(self.recovered_marks)
         found.put_in_order()
-        self.recovered_marks, self.recovered_blocks = Marks(), set()
+        self.recovered_marks, self.recovered_blocks = IdsAndExpiries(), set()
         return found
 
-    def _marks_in(self, block_id: int) -> Marks:
+    def _marks_in(self, block_id: int) -> IdsAndExpiries:
         """The message ids and expiries of a sealed block: from its summary, else from its records."""
         header = self.headers[block_id]
         path = self.paths.summary(block_id, header.generation)
@@ -1055,7 +1059,7 @@ class FileStore(Store):
             salt=header.salt,
             seq_min=header.first_seq,
         )
-        return Marks.of_scan(scan, data)
+        return IdsAndExpiries.of_scan(scan, data)
 
 
 def _last_seq(block: dict[str, int]) -> int:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 
-from penstock.kernel import summary as kernel
-from penstock.kernel.clock import SYSTEM, Clock
-from penstock.kernel.core import Core
-from penstock.kernel.disk import Disk
-from penstock.kernel.index import Index
-from penstock.kernel.log import Log
+from penstock.base.clock import SYSTEM, Clock
+from penstock.base.disk import Disk
+from penstock.format.block_header import BlockHeader
 from penstock.store.base import Store
-from penstock.store.layout import BlockHeader
+from penstock.store.index import tables as kernel
+from penstock.store.index.index import Index
 from penstock.store.limits import Limits
+from penstock.store.write.commit_log import CommitLog
+from penstock.store.write.engine import StreamEngine
 
 DURABLE_MEMORY = 3
 BLOCK_SIZE_MAX = 1 << 20  # small, so that deleted messages give their memory back soon
@@ -25,8 +25,8 @@ class MemoryStore(Store):
 
     def __init__(self, name: str, limits: Limits | None = None, clock: Clock | None = None) -> None:
         limits = limits or Limits()
-        core = Core(self, Index(True), Log(Disk(), name, DURABLE_MEMORY, None))
-        super().__init__(name, clock or SYSTEM, core, limits)
+        engine = StreamEngine(self, Index(True), CommitLog(Disk(), name, DURABLE_MEMORY, None))
+        super().__init__(name, clock or SYSTEM, engine, limits)
         self.next_block_id = 1
         self.configure(limits)
         if limits.first_seq > 1:
@@ -41,19 +41,19 @@ class MemoryStore(Store):
         self.after_commit()
 
     def after_commit(self) -> None:
-        if self.index.emptied and not self.core.is_closed:
+        if self.index.emptied and not self.engine.is_closed:
             self._retire()
 
     def _retire(self) -> None:
         self.index.emptied = False
-        for block_id in kernel.dead_blocks(self.core):
-            kernel.remove_block(self.core, block_id)
+        for block_id in kernel.dead_blocks(self.engine):
+            kernel.remove_block(self.engine, block_id)
         kernel.drop_ghosts(self.index)
 
     def erase(self, seq: int) -> bool:
         if not self.remove(seq):
             return False
-        kernel.overwrite(self.core, seq, os.urandom)
+        kernel.overwrite(self.engine, seq, os.urandom)
         return True
 
     def truncate(self, seq: int) -> None:
@@ -62,12 +62,12 @@ class MemoryStore(Store):
             raise ValueError(f"sequence {seq}: sequences are below 2^63")
         if seq >= self.index.last_seq:
             return
-        self.core.seal_active()
-        kernel.cut_rows(self.core, seq)
+        self.engine.seal_active()
+        kernel.cut_rows(self.engine, seq)
         self._forget_above(seq)
 
     def stop(self) -> None:
-        if not self.core.is_closed:
+        if not self.engine.is_closed:
             self.release()
 
     delete = stop
@@ -81,7 +81,7 @@ class MemoryStore(Store):
 
     def block_sealed(self, block_id: int, spans: list[tuple[int, int]]) -> None:
         """Nothing to write: the block stays in memory until it is empty."""
-        kernel.unlist(self.core, block_id)
+        kernel.unlist(self.engine, block_id)
 
     def commit_failed(self, position: int) -> None:
         raise AssertionError("there is no disk that could fail")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.kernel.seq_set import SeqSet
+from penstock.base.seq_set import SeqSet
 
 
 @dataclass(frozen=True, slots=True)

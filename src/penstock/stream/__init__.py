@@ -3,7 +3,7 @@
 Nothing here touches a disk or a clock: time comes in as an argument, the store is above this layer's rules.
 """
 
-from penstock.duration import (
+from penstock.base.duration import (
     duration_ns,
     format_duration,
     format_time,
@@ -11,8 +11,7 @@ from penstock.duration import (
     parse_go_duration,
     parse_time,
 )
-from penstock.headers import Headers
-from penstock.kernel.dedupe import DedupeWindow
+from penstock.store.write.dedupe import DedupeWindow
 from penstock.stream.config import (
     ConsumerLimits,
     Placement,
@@ -30,6 +29,7 @@ from penstock.stream.config import (
 from penstock.stream.config_json import decode_config, decode_request, encode_config, to_dict
 from penstock.stream.rules import PublishView, Verdict, judge
 from penstock.stream.transform import SubjectTransform
+from penstock.wire.headers import Headers
 
 __all__ = [
     "ConsumerLimits",

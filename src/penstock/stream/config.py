@@ -12,7 +12,16 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import msgspec
 
-from penstock.duration import NS_PER_SECOND, duration_ns
+from penstock.base.duration import NS_PER_SECOND, duration_ns
+from penstock.base.subject import (
+    Filters,
+    any_overlap,
+    covers,
+    first_overlap,
+    is_literal_filter,
+    is_valid_filter,
+    overlap,
+)
 from penstock.errors import (
     BadStreamName,
     BadTransformDestination,
@@ -24,15 +33,6 @@ from penstock.errors import (
     ReplicasNotSupported,
     SubjectOverlap,
     quote,
-)
-from penstock.kernel.subject import (
-    Filters,
-    any_overlap,
-    covers,
-    first_overlap,
-    is_literal_filter,
-    is_valid_filter,
-    overlap,
 )
 from penstock.store.limits import DURABILITIES
 from penstock.stream.transform import BadTransform, SubjectTransform, check_destination, check_text

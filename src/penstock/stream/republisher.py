@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 
-from penstock.duration import format_time
-from penstock.headers import VERSION
-from penstock.kernel.subject import is_valid_subject
+from penstock.base.duration import format_time
+from penstock.base.subject import is_valid_subject
 from penstock.stream.config import Republish, StreamConfig
 from penstock.stream.transform import SubjectTransform
+from penstock.wire.headers import VERSION
 
 
 def republisher_of(config: StreamConfig, old: Republisher | None) -> Republisher | None:

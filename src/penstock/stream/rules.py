@@ -14,7 +14,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from penstock.duration import NS_PER_SECOND
+from penstock.base.duration import NS_PER_SECOND
+from penstock.base.subject import is_valid_subject
 from penstock.errors import (
     AtomicPublishDisabled,
     BadIncrement,
@@ -35,11 +36,10 @@ from penstock.errors import (
     WrongLastMsgId,
     WrongLastSequence,
 )
-from penstock.headers import append, remove, strip_status
-from penstock.kernel.batch import ruled_headers
-from penstock.kernel.subject import is_valid_subject
+from penstock.store.write.batch import ruled_headers
 from penstock.stream.config import StreamConfig
-from penstock.ttl import parse_digits, parse_ttl
+from penstock.wire.headers import append, remove, strip_status
+from penstock.wire.ttl import parse_digits, parse_ttl
 
 HEADERS_SIZE_MAX = 65535
 RECORD_SIZE_MAX = 32 * 1024 * 1024

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from penstock.errors import FeatureMissing
-from penstock.store.bounds import SEQ_MAX
+from penstock.format.bounds import SEQ_MAX
 from penstock.store.limits import DURABILITIES
 from penstock.stream.config import DURABILITY, StreamConfig, validate
 from penstock.stream.config_json import decode_config

@@ -12,6 +12,8 @@ from typing import NoReturn, overload
 
 import msgspec
 
+from penstock.base.subject import Filters, is_valid_filter, is_valid_name, is_valid_subject
+from penstock.base.xxh64 import hash_id
 from penstock.errors import (
     ApiError,
     BadSubject,
@@ -24,24 +26,22 @@ from penstock.errors import (
     StreamSealed,
     SubjectNotInStream,
 )
-from penstock.headers import find
-from penstock.kernel.batch import Batch
-from penstock.kernel.constants import REASONS
-from penstock.kernel.dedupe import DedupeWindow
-from penstock.kernel.subject import Filters, is_valid_filter, is_valid_name, is_valid_subject
-from penstock.kernel.xxh64 import hash_id
+from penstock.format.constants import REASONS
 from penstock.store.base import NEVER, Store
+from penstock.store.deletes.delete_markers import Replaced
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
-from penstock.store.replacement import Replaced
+from penstock.store.write.batch import Batch
+from penstock.store.write.dedupe import DedupeWindow
 from penstock.stream.config import StreamConfig, block_size
 from penstock.stream.republisher import Republisher, republisher_of
 from penstock.stream.rules import Verdict, judge
 from penstock.stream.transform import SubjectTransform
-from penstock.ttl import TTL_NEVER
+from penstock.wire.headers import find
+from penstock.wire.ttl import TTL_NEVER
 
 ROLLUP = REASONS.index("rollup")
-# By the statuses of kernel/batch.pxd.
+# By the statuses of store/write/batch.pxd.
 BAD_SUBJECT, NO_MATCH, JUDGED = 1, 2, 10
 REFUSALS: dict[int, type[ApiError]] = {
     3: MessageTooLarge,
@@ -304,7 +304,7 @@ class StreamRules:
             self._take_run(batch, at, at + 1, refused, duplicates)
         if not batch.status(at):
             headers, payload = batch.headers(at) or b"", batch.payload(at)
-            republisher.note(batch.seq(at), self.store.core.last_time, subject, headers, payload, previous)
+            republisher.note(batch.seq(at), self.store.engine.last_time, subject, headers, payload, previous)
 
     def _take_wanted(self, batch: Batch, refused: list[tuple[int, ApiError]], duplicates: dict[int, int]) -> None:
         """Interest retention, and not every subject has somebody who wants it."""
@@ -377,8 +377,8 @@ class StreamRules:
         if not self.store.append(batch, at, at + 1):
             refused += self._refusals(batch, at, at + 1)
             return
-        core, msg_id = self.store.core, verdict.msg_id
-        seq, time, now = batch.seq(at), core.last_time, core.append_ns
+        engine, msg_id = self.store.engine, verdict.msg_id
+        seq, time, now = batch.seq(at), engine.last_time, engine.append_ns
         self._last_id = (msg_id or b"").decode("utf-8", "surrogateescape")
         if msg_id is not None or verdict.ttl_ns:
             hashed = hash_id(msg_id) if msg_id is not None else None
@@ -391,7 +391,7 @@ class StreamRules:
     def _roll_up(self, verdict: Verdict, subject: bytes, seq: int, now: int) -> None:
         """Delete what is older than the message at `seq`, as far as it says so."""
         if verdict.rollup == "sub":
-            self.store.core.delete_matching(_meant(subject), 1, seq, 0, 2**63 - 1, ROLLUP, now)
+            self.store.engine.delete_matching(_meant(subject), 1, seq, 0, 2**63 - 1, ROLLUP, now)
         elif verdict.rollup == "all":
             self.store.raise_floor(seq, ROLLUP, now)
 

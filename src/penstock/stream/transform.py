@@ -10,7 +10,7 @@ import random
 import re
 from collections.abc import Callable, Sequence
 
-from penstock.kernel.subject import is_valid_subject, matches
+from penstock.base.subject import is_valid_subject, matches
 
 CACHED_MAX = 4096  # subjects whose result is remembered
 INT32_MAX = 2**31 - 1
@@ -33,7 +33,7 @@ _BAD_DESTINATION = "invalid mapping destination: invalid transform"
 _BAD_SUBJECT = "invalid subject"
 
 _BLANKS = r"[\t\n\f\r ]*"
-_NEVER = re.compile("[\x00-\x20\x7f]")  # as kernel/subject.pyx has it
+_NEVER = re.compile("[\x00-\x20\x7f]")  # as base/subject.pyx has it
 
 
 def _pattern(name: str) -> re.Pattern[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.kernel.clock import Clock
+from penstock.base.clock import Clock
 
 # 2026-11-01T00:00:00Z: a round number, and far from the zero that would hide a forgotten unit.
 START_NS = 1_793_491_200_000_000_000

@@ -1,8 +1,8 @@
 # A Disk that remembers every change and fails on demand; see crash_disk.pyx.
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from penstock.kernel.disk cimport Disk
-from penstock.kernel.threads cimport pthread_cond_t, pthread_mutex_t
+from penstock.base.disk cimport Disk
+from penstock.base.threads cimport pthread_cond_t, pthread_mutex_t
 
 
 

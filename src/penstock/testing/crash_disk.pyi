@@ -6,7 +6,7 @@ from typing import Any
 
 from typing_extensions import Buffer
 
-from penstock.kernel.disk import Disk
+from penstock.base.disk import Disk
 
 KINDS: tuple[str, ...]
 SYNC_KINDS: frozenset[str]

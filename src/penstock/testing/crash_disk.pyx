@@ -17,7 +17,7 @@ from libc.stdlib cimport abort, calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove, memset, strdup
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
-from penstock.kernel.threads cimport (
+from penstock.base.threads cimport (
     pthread_cond_broadcast, pthread_cond_destroy, pthread_cond_timedwait, pthread_cond_wait, pthread_mutex_destroy, pthread_mutex_init,
     pthread_mutex_lock, pthread_mutex_unlock, timed_cond_init,
 )

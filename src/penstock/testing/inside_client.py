@@ -9,8 +9,8 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.kernel.hub import Hub, Link
-from penstock.kernel.sublist import Sublist
+from penstock.broker.routing.router import Link, Router
+from penstock.broker.routing.sublist import Sublist
 
 if TYPE_CHECKING:
     from penstock.broker.account import Account
@@ -34,8 +34,8 @@ Handler = Callable[[Heard], object]
 class InsideClient(Link):
     """Subscribes with a handler each, which is called at the end of the turn."""
 
-    def __init__(self, hub: Hub, sublist: Sublist, account: Account | None = None) -> None:
-        super().__init__(hub, next(_cids))
+    def __init__(self, router: Router, sublist: Sublist, account: Account | None = None) -> None:
+        super().__init__(router, next(_cids))
         self.is_verbose = self.is_pedantic = False
         self.has_headers = self.takes_headers = True
         self.said: list[bytes] = []  # -ERR and the like
@@ -59,7 +59,7 @@ class InsideClient(Link):
             self.forget_subs()
             _open.discard(self)
 
-    # What the hub says.
+    # What the router says.
 
     def flush(self) -> None:
         data = self.take_out()
@@ -92,6 +92,6 @@ class InsideClient(Link):
 
 def subscribe(account: Account, subject: str, handler: Handler) -> InsideClient:
     """A client that hears one subject; `close` ends it."""
-    client = InsideClient(account.hub, account.sublist, account)
+    client = InsideClient(account.router, account.sublist, account)
     client.subscribe(subject, handler)
     return client

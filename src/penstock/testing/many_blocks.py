@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from penstock.kernel.constants import HEAD_MAGIC, HEAD_SLOT_STRIDE, HEAD_STOPPED, RECORDS_START
-from penstock.kernel.record import encode_message
-from penstock.kernel.subject_filter import build_filter
-from penstock.kernel.xxh64 import xxh64_of
-from penstock.store.checkpoint import BlockRow, decode_checkpoint
-from penstock.store.head import decode_head
-from penstock.store.layout import BlockHeader, StreamPaths, decode_front
+from penstock.base.bloom_filter import build_filter
+from penstock.base.xxh64 import xxh64_of
+from penstock.format.block_header import BlockHeader, StreamPaths, decode_front
+from penstock.format.constants import HEAD_MAGIC, HEAD_SLOT_STRIDE, HEAD_STOPPED, RECORDS_START
+from penstock.format.head import decode_head
+from penstock.format.record import encode_message
+from penstock.store.index.checkpoint import BlockRow, decode_checkpoint
 
 SECOND = 1_000_000_000
 BLOCK_SIZE = 8 << 20

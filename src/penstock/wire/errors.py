@@ -30,7 +30,7 @@ THROTTLED = "Connection throttling is active. Please try again later."
 INVALID_SUBJECT = "Invalid Subject"
 INVALID_PUBLISH_SUBJECT = "Invalid Publish Subject"
 
-# The text of each fault of the parser, by its number (FAULT_… in kernel/parser.pxd); None: closed without a word.
+# The text of each fault of the parser, by its number (FAULT_… in wire/parser.pxd); None: closed without a word.
 FAULT_TEXTS = (None, UNKNOWN_OPERATION, CONTROL_LINE_EXCEEDED, PAYLOAD_VIOLATION, None)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.duration import NS_PER_SECOND, format_duration, format_time
+from penstock.base.duration import NS_PER_SECOND, format_duration, format_time
 
 ZERO_TIME = "0001-01-01T00:00:00Z"  # what Go prints for a time that was never set
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from penstock.headers import find
+from penstock.wire.headers import find
 from penstock.wire.info import API_LEVEL
 
 _NUMBER = re.compile(rb"[+-]?[0-9]{1,18}")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from penstock.headers import VERSION
+from penstock.wire.headers import VERSION
 
 _STATUS = re.compile(rb"NATS/1\.0[ \t]+([0-9]{3})(?:[ \t]+([^\r\n]*?))?[ \t]*\r\n")
 

@@ -22,7 +22,7 @@ FILTERS = [[], [], ["t.a"], ["t.*"], ["t.a", "t.d.>"]]
 COUNTED = ("delivered", "ack_floor", "num_ack_pending", "num_redelivered", "num_pending", "push_bound")
 
 
-class Feed:
+class WatchSource:
     """One consumer, and what we know of it: enough to say how many messages come next."""
 
     def __init__(self, s: Script, seed: int) -> None:
@@ -124,7 +124,7 @@ class Feed:
 
 def conversation(seed: int) -> object:
     def run(s: Script) -> None:
-        feed = Feed(s, seed)
+        feed = WatchSource(s, seed)
         feed.begin()
         for _ in range(40):
             feed.r.choice([feed.publish, feed.publish, feed.ask, feed.ack, feed.ack])()

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.server.auth import GLOBAL_ACCOUNT, Credentials
+from penstock.server.auth.auth import GLOBAL_ACCOUNT, Credentials
 
 if TYPE_CHECKING:
     from penstock.server.connection import Connection
-    from penstock.server.tls import PeerFacts
+    from penstock.server.tls.tls import PeerFacts
 
 SUBSCRIPTIONS_MAX = 1024  # kept of one connection …
 SUBSCRIPTIONS_KEPT = 100_000  # … and of all: some megabytes
@@ -44,7 +44,7 @@ class HeldSubscription:
 class ClosedConnection:
     """The facts of a connection at one moment, not to be changed; `stop_ns` is 0 while it lives.
 
-    Its times are of the clock that never jumps (kernel/clock.pyx).
+    Its times are of the clock that never jumps (base/clock.pyx).
     """
 
     cid: int

@@ -9,16 +9,16 @@ from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from penstock.kernel.clock import SYSTEM
-from penstock.kernel.subject import overlap
-from penstock.server.auth import GLOBAL_ACCOUNT
+from penstock.base.clock import SYSTEM
+from penstock.base.subject import overlap
+from penstock.server.auth.auth import GLOBAL_ACCOUNT
 from penstock.server.monitor.closed import ClosedConnection, HeldSubscription, user_name
 from penstock.server.monitor.page import LOOK_SLICE, SLICE, Page, RequestError, breathe, now_text, uptime_text
 from penstock.server.monitor.subsz import SubDetail
 from penstock.wire import go_json
 
 if TYPE_CHECKING:
-    from penstock.server.certificate import PeerCertificate
+    from penstock.server.auth.certificate import PeerCertificate
     from penstock.server.connection import Connection
     from penstock.server.monitor.query import Query
     from penstock.server.server import Server

@@ -8,7 +8,7 @@ import threading
 import traceback
 from typing import Any
 
-from penstock.command_line import shown_arguments
+from penstock.base.command_line import shown_arguments
 from penstock.server.monitor.process import resident_bytes, virtual_bytes
 
 

@@ -25,7 +25,7 @@ from penstock.server.monitor.page import NoAnswer, Page, RequestError, breathe, 
 from penstock.wire import go_json
 
 if TYPE_CHECKING:
-    from penstock.broker.intake import Intake
+    from penstock.broker.streams.endpoint import Intake
     from penstock.consumer.consumer import Consumer
     from penstock.server.monitor.query import Query
     from penstock.server.server import Server

@@ -7,7 +7,7 @@ import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.server import log_lines
+from penstock.server.log import lines as log_lines
 from penstock.server.monitor.process import Usage
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Monitor:
         if options.http_port:
             self.http_port = await self._listen(options.http_host, options.http_port, None)
         if options.https_port:
-            from penstock.server.tls import make_context
+            from penstock.server.tls.tls import make_context
 
             assert options.tls is not None, "the options are refused when https has no certificate"
             self._tls = make_context(replace(options.tls, verify=False, verify_and_map=False))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from penstock.kernel.subject import is_valid_subject, matches
+from penstock.base.subject import is_valid_subject, matches
 from penstock.server.monitor.closed import HeldSubscription
 from penstock.server.monitor.page import LOOK_SLICE, Page, RequestError, breathe, now_text
 from penstock.wire import go_json
@@ -112,9 +112,9 @@ def sublist_stats(accounts: list[Account]) -> SublistStats:
     lists = [account.sublist for account in accounts]
     matched = sum(one.matches for one in lists)
     hits = sum(one.cache_hits for one in lists)
-    fanouts = [one.fanout() for one in lists]  # entries of the cache, hearers of all, of the largest
+    fanouts = [one.fanout() for one in lists]  # entries of the cache, subscribers of all, of the largest
     cached = sum(entries for entries, _, _ in fanouts)
-    hearers = sum(total for _, total, _ in fanouts)
+    subscribers = sum(total for _, total, _ in fanouts)
     return SublistStats(
         num_subscriptions=sum(one.count for one in lists),
         num_cache=cached,
@@ -123,7 +123,7 @@ def sublist_stats(accounts: list[Account]) -> SublistStats:
         num_matches=matched,
         cache_hit_rate=go_json.go_float(hits / matched) if matched else 0,
         max_fanout=max((largest for _, _, largest in fanouts), default=0),
-        avg_fanout=go_json.go_float(hearers / cached) if cached else 0,
+        avg_fanout=go_json.go_float(subscribers / cached) if cached else 0,
     )
 
 

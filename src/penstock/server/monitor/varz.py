@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from penstock.kernel.clock import SYSTEM
+from penstock.base.clock import SYSTEM
 from penstock.server.monitor.js_facts import JetStreamVarz, js_varz
 from penstock.server.monitor.page import FEATURE_FLAGS, Page, ns, uptime_text
 from penstock.server.monitor.process import cores, resident_bytes, usable_cores
@@ -125,7 +125,7 @@ class Varz(Page, kw_only=True):
 
 
 def make_varz(server: Server, monitor: Monitor) -> Varz:
-    options, hub = server.options, server.hub
+    options, router = server.options, server.router
     now_ns = time.time_ns()
     return Varz(
         server_id=server.id,
@@ -172,14 +172,14 @@ def make_varz(server: Server, monitor: Monitor) -> Varz:
         routes=0,
         remotes=0,
         leafnodes=0,
-        in_msgs=hub.in_msgs,
-        in_bytes=hub.in_bytes,
-        in_client_msgs=hub.in_msgs,
-        in_client_bytes=hub.in_bytes,
-        out_msgs=hub.out_msgs,
-        out_bytes=hub.out_bytes,
-        out_client_msgs=hub.out_msgs,
-        out_client_bytes=hub.out_bytes,
+        in_msgs=router.in_msgs,
+        in_bytes=router.in_bytes,
+        in_client_msgs=router.in_msgs,
+        in_client_bytes=router.in_bytes,
+        out_msgs=router.out_msgs,
+        out_bytes=router.out_bytes,
+        out_client_msgs=router.out_msgs,
+        out_client_bytes=router.out_bytes,
         slow_consumers=server.slow_consumers,
         stale_connections=server.stale_connections,
         stalled_clients=server.stalls,

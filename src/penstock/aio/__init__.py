@@ -1,0 +1,20 @@
+"""The async face: the same names as `penstock`, for an event loop.
+
+    import penstock.aio
+    async with penstock.aio.open("data") as db:
+        orders = await db.stream("ORDERS", subjects=["orders.>"])
+        ack = await orders.publish("orders.eu.42", b"...")
+        async for msg in orders.follow("orders.>"): ...
+        billing = await orders.consumer("billing", filter="orders.eu.>")
+        for msg in await billing.fetch(100): await msg.ack()
+
+A publish appends at once and waits for the commit threads without blocking the loop: publishes of one turn of the
+loop, and those that come during a sync, share one sync. Long work (purges, listings, tables) runs in a thread.
+"""
+
+from penstock.aio.buckets import KeyValue, ObjectStore
+from penstock.aio.consumer import Consumer, ConsumerMessage
+from penstock.aio.database import Database, Stream, open
+from penstock.aio.watcher import Watcher
+
+__all__ = ["Consumer", "ConsumerMessage", "Database", "KeyValue", "ObjectStore", "Stream", "Watcher", "open"]

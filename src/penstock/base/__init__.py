@@ -1,0 +1,1 @@
+"""Structures that know nothing of streams: hashes, varints, clocks, sets of sequences, subjects."""

@@ -1,0 +1,1 @@
+"""A consumer on the server: acks and pull requests in, messages out."""

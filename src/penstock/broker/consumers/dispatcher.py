@@ -1,0 +1,296 @@
+"""ConsumerDispatcher: the consumers of one stream on the server. Acks, requests and messages cross it once a turn.
+
+The loop only tries the stream's lock; where another thread has it, the dispatcher comes back a millisecond later. What a turn
+has changed is written down once, and those who asked for an answer to their ack get it when that is durable.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING
+
+from penstock.broker.consumers.delivery import Delivery
+from penstock.broker.consumers.session import Desk
+from penstock.broker.routing.origin import Origin
+from penstock.errors import StoreError
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from penstock.broker.streams.endpoint import Intake
+    from penstock.consumer.consumer import Consumer
+
+log = logging.getLogger("penstock")
+RETRY_S = 0.001  # until the next look at a lock that another thread had
+MEND_S = 1.0  # until what could not be written is tried again
+LET_GO_SLICE = 2000  # messages that go with a consumer in one turn
+SHUTDOWN = b"409 Server Shutdown"
+DELETED = b"409 Consumer Deleted"
+
+
+class ConsumerDispatcher:
+    """One stream's consumers. Belongs to the loop's thread.
+
+    Always true: `deliveries` has every consumer of the stream, a turn of the loop after it came.
+    """
+
+    def __init__(self, intake: Intake) -> None:
+        self._intake = weakref.ref(intake)  # it has us
+        self.account = intake.account
+        self.stream = intake.stream
+        self.consumers = intake.stream.consumers
+        self.turn = intake.turn
+        self.loop = intake.turn.loop
+        self.compiled = Desk(self.account.router, self.account.sublist, self._touched)
+        self.deliveries: dict[str, Delivery] = {}
+        self.is_closed = False
+        self._thread = threading.get_ident()
+        self._answers: deque[tuple[int, list[bytes]]] = deque()  # who is told when the log has come so far
+        self._served_seq = 0  # what was committed when all consumers last had a look
+        self._retry: asyncio.TimerHandle | None = None
+        self._mending: asyncio.TimerHandle | None = None
+        self._is_told = False
+        self._is_telling = False
+        self.consumers.on_change.append(self._changed)
+        self.stream._listeners.append(self._tell)
+        for consumer in self.consumers:
+            self._follow(consumer, "create")
+
+    @property
+    def intake(self) -> Intake:
+        intake = self._intake()
+        assert intake is not None, "an intake closes its desk, and keeps it"
+        return intake
+
+    # Who there is.
+
+    def _changed(self, consumer: Consumer, what: str) -> None:
+        """A consumer came, changed or went, maybe in another thread."""
+        if threading.get_ident() == self._thread:
+            self._follow(consumer, what)
+        elif not self.loop.is_closed():
+            self.turn.call_first(self._follow, consumer, what)
+
+    def _follow(self, consumer: Consumer, what: str) -> None:
+        if self.is_closed:
+            return
+        delivery = self.deliveries.get(consumer.name)
+        is_gone = what == "delete" or consumer.is_deleted
+        if delivery is not None and (delivery.consumer is consumer) == is_gone:
+            # It was deleted; or another thread has deleted the one that had its name, and we hear of that later.
+            del self.deliveries[consumer.name]
+            delivery.close(DELETED)
+            delivery = None
+        if is_gone:
+            return
+        if delivery is None:
+            self.deliveries[consumer.name] = Delivery(self, consumer)
+        else:
+            delivery.configured()
+
+    def let_go(self, gone: Consumer, start: int = 0) -> None:
+        """Delete what only `gone` needed, which was deleted, for as long as a turn may take, and go on in the next."""
+        if self.is_closed:
+            return
+        lock = self.stream._lock
+        if not lock.acquire(blocking=False):
+            self.loop.call_later(RETRY_S, self.let_go, gone, start)
+            return
+        try:
+            if self.stream.store.engine.is_closed:
+                return
+            start = self.consumers.let_go(gone, LET_GO_SLICE, start)
+            self.turn.wait_for(self.intake)
+        finally:
+            lock.release()
+        if start:
+            self.loop.call_soon(self.let_go, gone, start)
+        else:
+            gone.engine.release()
+
+    def clock_changed(self) -> None:
+        """The machine's clock was set, or the machine has slept."""
+        for delivery in self.deliveries.values():
+            delivery.clock_changed()
+
+    def configured(self) -> None:
+        """The stream's configuration has changed."""
+        for delivery in self.deliveries.values():
+            delivery.configured()
+
+    # Work.
+
+    def _touched(self) -> None:
+        self.turn.touch_desk(self)
+
+    def _tell(self) -> None:
+        """Somebody else in this process, maybe in another thread, published, or told a consumer something."""
+        is_here = threading.get_ident() == self._thread
+        if self._is_told or (is_here and self._is_telling) or self.loop.is_closed():
+            return
+        self._is_told = True
+        if is_here:
+            self.loop.call_soon(self._told)
+        else:
+            self.loop.call_soon_threadsafe(self._told)
+
+    def _told(self) -> None:
+        self._is_told = False
+        if not self.is_closed:
+            self._served_seq = 0  # there need be no new message: room among the unacknowledged, a nak, a resume
+            self.serve(looks_anew=True)
+            self.turn.end()
+
+    def tell_others(self) -> None:
+        """Wake those in this process who wait for news of the stream; the dispatcher knows."""
+        if len(self.stream._listeners) > 1:
+            self._is_telling = True
+            try:
+                self.stream._tell()
+            finally:
+                self._is_telling = False
+
+    def committed(self) -> None:
+        """A commit has ended: deliver what it made visible."""
+        if self.deliveries:
+            self.serve(looks_anew=True)
+
+    def serve(self, looks_anew: bool = False) -> None:
+        """Do what is to be done, for as long as a turn may take; `looks_anew` where there may be new messages."""
+        lock, store = self.stream._lock, self.stream.store
+        if not lock.acquire(blocking=False):
+            self._served_seq = 0 if looks_anew else self._served_seq
+            self._retry_soon(RETRY_S)
+            return
+        try:
+            if self.is_closed or store.engine.is_closed:
+                return
+            if self._answers:
+                self._mend()
+            if looks_anew:
+                committed = store.engine.committed_seq
+                self.compiled.touch_hungry(committed != self._served_seq)
+                self._served_seq = committed
+            if not self.compiled.has_work:
+                return
+            if self.compiled.serve(store.clock.now_ns(), self.turn.slice_ns):
+                self.turn.touch_desk(self)
+            self._write_down()
+        except Exception:
+            self._mend_soon()  # whoever waits is served then, if nothing else comes up
+            raise
+        finally:
+            lock.release()
+
+    def _retry_soon(self, seconds: float) -> None:
+        if self._retry is None:
+            self._retry = self.loop.call_later(seconds, self._try_again)
+
+    def _try_again(self) -> None:
+        self._retry = None
+        if not self.is_closed:
+            self.serve(looks_anew=self._served_seq == 0)
+            self.turn.end()
+
+    def _mend_soon(self) -> None:
+        if self._mending is None:
+            self._mending = self.loop.call_later(MEND_S, self._mend_again)
+
+    def _mend_again(self) -> None:
+        self._mending = None
+        self._try_again()
+
+    def _write_down(self) -> None:
+        """Hand what has changed to the log, once for all of it."""
+        changed, replies = self.compiled.take_changed(), self.compiled.take_replies()
+        if not changed and not replies:
+            return
+        for delivery in changed:
+            self.consumers.touch(delivery.consumer)
+        self.tell_others()  # a thread of the library may wait for room among the unacknowledged, or for a nak
+        store = self.stream.store
+        try:
+            position = self.consumers.flush()
+        except StoreError as error:
+            log.warning("stream %s: what consumers did could not be written down: %s", self.stream.name, error)
+            self._answers.append((self.consumers.log.position if self.consumers.log is not None else 0, replies))
+            self._mend_soon()
+            return
+        if store.committed_position < store.engine.position:
+            self.turn.wait_for(self.intake)
+        if replies:
+            self._answers.append((position, replies))
+            if not self.settle():
+                self.consumers.sync(position)
+                self.turn.wait_for(self.intake)
+
+    def _mend(self) -> None:
+        """Acks wait for a log that could not be written: it is begun anew, with all that there is."""
+        consumer_log = self.consumers.log
+        if consumer_log is None or consumer_log.failure() is None or self._mending is not None:
+            return
+        consumer_log.retry()
+        try:
+            self.consumers.flush()
+        except StoreError as error:
+            log.warning("stream %s: what consumers did cannot be written down: %s", self.stream.name, error)
+            self._mend_soon()
+            return
+        self.consumers.sync(consumer_log.position)
+        self.turn.wait_for(self.intake)
+
+    @property
+    def is_quiet(self) -> bool:
+        """There are no consumers, and nobody waits for an answer."""
+        return not self.deliveries and not self._answers
+
+    @property
+    def has_answers(self) -> bool:
+        """Somebody waits until its ack is durable."""
+        return bool(self._answers)
+
+    @property
+    def answered_position(self) -> int:
+        """How far the log of consumers must be durable for all of them to be answered."""
+        return self._answers[-1][0] if self._answers else 0
+
+    def settle(self) -> bool:
+        """Tell those whose acks are durable: whether nobody waits any more."""
+        while self._answers and self.consumers.is_durable(self._answers[0][0]):
+            for reply in self._answers.popleft()[1]:
+                self.account.publish(Origin.ANSWER, reply)
+        if self._answers and self.consumers.log is not None and self.consumers.log.failure() is not None:
+            self._mend_soon()
+        return not self._answers
+
+    # The end.
+
+    def release(self) -> None:
+        """The server stops: who waits for messages is told."""
+        for delivery in self.deliveries.values():
+            delivery.release(SHUTDOWN, True)
+        self.account.router.flush()
+
+    def close(self) -> None:
+        """Nothing is delivered any more. Who still waits is told why: the stream is gone, or the server stops."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        is_gone = self.stream.store.engine.is_closed
+        if self._changed in self.consumers.on_change:
+            self.consumers.on_change.remove(self._changed)
+        if self._tell in self.stream._listeners:
+            self.stream._listeners.remove(self._tell)
+        for timer in (self._retry, self._mending):
+            if timer is not None:
+                timer.cancel()
+        for delivery in self.deliveries.values():
+            if not is_gone:
+                delivery.release(SHUTDOWN, True)
+            delivery.close(DELETED)
+        self.deliveries.clear()
+        self.compiled.close()
+        self.turn.forget_desk(self)

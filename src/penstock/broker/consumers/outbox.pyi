@@ -1,0 +1,16 @@
+from penstock.broker.routing.router import Router
+from penstock.broker.routing.sublist import Sublist
+from penstock.broker.routing.subscriber import Subscriber
+from penstock.consumer.engine import ConsumerEngine
+
+class Outbox(Subscriber):
+    """How a consumer's messages leave."""
+
+    @property
+    def engine(self) -> ConsumerEngine: ...
+    @property
+    def flow_subject(self) -> bytes: ...
+    pin_id: bytes
+    def __init__(self, router: Router, sublist: Sublist, engine: ConsumerEngine, ack_prefix: bytes) -> None: ...
+    def send_status(self, subject: bytes, headers: bytes, reply: bytes | None = None) -> None: ...
+    def heartbeat(self) -> bytes: ...

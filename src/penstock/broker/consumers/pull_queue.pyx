@@ -1,0 +1,384 @@
+"""PullQueue: the requests that wait for a consumer's messages, and who gets the next one.
+
+One message each in turn, or by priority; what the reference tells those who get none is told here.
+"""
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp, memcpy
+
+from penstock.consumer.engine cimport LOOK_FOUND
+from penstock.base.monotonic cimport monotonic_ns
+
+cdef enum:
+    SWEEP_NS = 1000000000
+    INSTANT_NS = 50000
+    PRIORITY_NONE = 0x7fffffff
+
+cdef int64_t CENTURY_NS = 3155760000000000000LL   # whoever waits longer waits as long: clocks of 64 bits do not pass their end
+
+cdef bytes NO_MESSAGES = b"NATS/1.0 404 No Messages\r\n\r\n"
+cdef bytes REQUESTS_PENDING = b"NATS/1.0 408 Requests Pending\r\n\r\n"
+cdef bytes MAX_WAITING = b"NATS/1.0 409 Exceeded MaxWaiting\r\n\r\n"
+
+
+cdef inline int64_t _end_ns(int64_t expires, int64_t mono_ns) noexcept nogil:
+    """When a request expires; what is shorter than a turn of the loop is over already."""
+    if expires == 0:
+        return 0
+    return mono_ns + min(expires, CENTURY_NS) if expires > INSTANT_NS else mono_ns - 1
+
+
+cdef bytes _status(bytes line, Request* request):
+    """A status with what the request still wanted."""
+    return b"NATS/1.0 %b\r\nNats-Pending-Messages: %d\r\nNats-Pending-Bytes: %d\r\n\r\n" % (line, request.left, request.bytes_left)
+
+
+cdef class PullQueue(Outbox):
+    """Requests in the order in which they are served.
+
+    Always true: `waiting_count` of them are in the queue, and `no_wait_count` of these do not wait.
+    """
+
+    def __cinit__(self, *args, **kwargs):
+        self.active_ns = monotonic_ns()
+
+    def __dealloc__(self):
+        while self.first != NULL:
+            self.drop(self.first)
+
+    # In and out.
+
+    cdef int put_asked(self, const uint8_t* reply, uint32_t reply_size, Asked* asked, int64_t now_ns, int64_t mono_ns) except -1:
+        """Let a request wait that was read in compiled code."""
+        cdef Request* request = self.make(reply, reply_size)
+        request.left = asked.batch
+        request.bytes_left = max(asked.max_bytes, 0)
+        request.expires_ns = _end_ns(asked.expires, mono_ns)
+        request.heartbeat_ns = min(max(asked.heartbeat, 0), CENTURY_NS)
+        request.no_wait = asked.no_wait
+        request.has_group = asked.is_object
+        request.priority = 0 if asked.is_object else PRIORITY_NONE
+        return self.admit(request, now_ns, mono_ns)
+
+    def add(self, bytes reply not None, request, int64_t now_ns, int64_t mono_ns, bint has_group):
+        """Let a request wait that Python has read: a `PullRequest`."""
+        cdef bytes pin_id = request.id.encode()
+        cdef Request* added = self.make(<const uint8_t*>PyBytes_AS_STRING(reply), <uint32_t>PyBytes_GET_SIZE(reply))
+        added.left = request.batch
+        added.bytes_left = max(request.max_bytes, 0)
+        added.expires_ns = _end_ns(request.expires, mono_ns)
+        added.heartbeat_ns = min(max(request.idle_heartbeat, 0), CENTURY_NS)
+        added.no_wait = request.no_wait
+        added.has_group = has_group
+        added.min_pending = request.min_pending
+        added.min_ack_pending = request.min_ack_pending
+        added.priority = request.priority if has_group else PRIORITY_NONE
+        if pin_id:
+            added.pin_id = <uint8_t*>malloc(len(pin_id))
+            if added.pin_id == NULL:
+                free(added)
+                raise MemoryError
+            memcpy(added.pin_id, PyBytes_AS_STRING(pin_id), len(pin_id))
+            added.pin_id_size = <uint32_t>len(pin_id)
+        self.admit(added, now_ns, mono_ns)
+
+    cdef Request* make(self, const uint8_t* reply, uint32_t reply_size) except NULL:
+        cdef Request* request = <Request*>malloc(sizeof(Request) + reply_size)
+        if request == NULL:
+            raise MemoryError
+        request.next = request.previous = NULL
+        request.given = request.heartbeat_due_ns = request.min_pending = request.min_ack_pending = 0
+        request.hearing.generation = 0
+        request.pin_id = NULL
+        request.pin_id_size = 0
+        request.reply = <uint8_t*>request + sizeof(Request)
+        memcpy(request.reply, reply, reply_size)
+        request.reply_size = reply_size
+        return request
+
+    cdef int admit(self, Request* request, int64_t now_ns, int64_t mono_ns) except -1:
+        """Let a request wait, or refuse it."""
+        cdef bytes refusal = None
+        cdef uint64_t pending
+        cdef int64_t wanted
+        if self.waiting_count == self.max_waiting and mono_ns - self.swept_ns > SWEEP_NS:
+            self.sweep(False, mono_ns)
+        if request.no_wait:
+            self.engine.count_up()
+            pending = self.engine.count
+            if pending == 0:
+                pending = self.due_count(now_ns, 1)
+            if pending == 0 and request.expires_ns == 0:
+                refusal = NO_MESSAGES
+            elif pending > 0:
+                wanted = self.sweep(False, mono_ns)
+                if wanted > 0 and pending < <uint64_t>wanted and pending + self.due_count(now_ns, wanted) < <uint64_t>wanted:
+                    refusal = REQUESTS_PENDING
+        if refusal is None and self.waiting_count >= self.max_waiting:
+            if request.heartbeat_ns:       # it would ask again and again; so it waits for a heartbeat that does not come
+                free(request.pin_id)
+                free(request)
+                return 0
+            refusal = MAX_WAITING
+        if refusal is not None:
+            self.tell(request.reply, request.reply_size, refusal, None)
+            free(request.pin_id)
+            free(request)
+            return 0
+        if request.heartbeat_ns:
+            request.heartbeat_due_ns = mono_ns + request.heartbeat_ns
+            if self.next_ns == 0 or request.heartbeat_due_ns < self.next_ns:
+                self.next_ns = request.heartbeat_due_ns
+        if request.expires_ns and (self.next_ns == 0 or request.expires_ns < self.next_ns):
+            self.next_ns = request.expires_ns
+        self.enqueue(request)
+        return 0
+
+    cdef uint64_t due_count(self, int64_t now_ns, uint64_t enough) noexcept:
+        """How many pending messages are due, up to `enough`."""
+        cdef Py_ssize_t n = 0
+        cdef uint64_t count = 0
+        cdef int64_t deadline = 0
+        cdef bint is_held = self.engine.held != 0 and self.engine.table.pending_entry(self.engine.held) != NULL
+        if not is_held and (not self.engine.table.earliest(&deadline) or deadline > now_ns):
+            return 0                       # the usual case: to look at each would take its time
+        while count < enough:
+            n = self.engine.table.next_pending(n)
+            if n >= self.engine.table.used:
+                break
+            count += self.engine.table.at(n).deadline_ns <= now_ns
+            n += 1
+        return count
+
+    cdef void enqueue(self, Request* request) noexcept:
+        """At the end; where priorities count, behind the last one that has none before it."""
+        cdef Request* before = self.last
+        if self.is_prioritized:
+            while before != NULL and before.priority > request.priority:
+                before = before.previous
+        request.previous = before
+        if before == NULL:
+            request.next = self.first
+            self.first = request
+        else:
+            request.next = before.next
+            before.next = request
+        if request.next == NULL:
+            self.last = request
+        else:
+            request.next.previous = request
+        self.waiting_count += 1
+        self.no_wait_count += request.no_wait
+
+    cdef void unlink(self, Request* request) noexcept:
+        if request.previous == NULL:
+            self.first = request.next
+        else:
+            request.previous.next = request.next
+        if request.next == NULL:
+            self.last = request.previous
+        else:
+            request.next.previous = request.previous
+        self.waiting_count -= 1
+        self.no_wait_count -= request.no_wait
+
+    cdef void drop(self, Request* request) noexcept:
+        self.unlink(request)
+        free(request.pin_id)
+        free(request)
+        if self.first == NULL:
+            self.next_ns = 0               # a time that has passed, with nobody to look at, would wake us without end
+
+    cdef void requeue(self, Request* request) noexcept:
+        """The others come first now."""
+        if request.next != NULL:
+            self.unlink(request)
+            self.enqueue(request)
+
+    cdef int64_t sweep(self, bint is_end, int64_t mono_ns) except? -1:
+        """Answer what has expired, beat, forget whom nobody hears any more: how many messages the others want.
+
+        `is_end`: there is nothing more to deliver, who does not wait is told.
+        """
+        cdef Request* request = self.first
+        cdef Request* next
+        cdef int64_t wanted = 0, due = 0
+        self.swept_ns = mono_ns
+        while request != NULL:
+            next = request.next
+            if request.expires_ns and mono_ns > request.expires_ns:
+                self.tell(request.reply, request.reply_size, _status(b"408 Request Timeout", request), None)
+                self.drop(request)
+            elif is_end and request.no_wait and (request.expires_ns == 0 or request.given > 0):
+                self.tell(request.reply, request.reply_size, NO_MESSAGES, None)
+                self.drop(request)
+            else:
+                self.resolve(request.reply, request.reply_size, &request.hearing)
+                if not request.hearing.is_heard:
+                    self.drop(request)
+                else:
+                    wanted += request.left
+                    if request.heartbeat_due_ns:
+                        if mono_ns > request.heartbeat_due_ns:
+                            self.tell(request.reply, request.reply_size, self.heartbeat(), None)
+                            request.heartbeat_due_ns = mono_ns + request.heartbeat_ns
+                        if due == 0 or request.heartbeat_due_ns < due:
+                            due = request.heartbeat_due_ns
+                    if request.expires_ns and (due == 0 or request.expires_ns < due):
+                        due = request.expires_ns
+            request = next
+        self.next_ns = due
+        return wanted
+
+    # Who is next.
+
+    cdef int pin_fits(self, Request* request, bint* has_new_pin) except -1:
+        """Whether the request may get messages of a consumer that has one client: 1 yes, 0 not now, -2 never."""
+        if not self.pin_id:
+            if request.pin_id != NULL:
+                return -2                  # an old pin
+            if request.has_group:
+                self.pin()                 # sets `pin_id`
+                request.pin_id = <uint8_t*>malloc(len(self.pin_id))
+                if request.pin_id == NULL:
+                    raise MemoryError
+                memcpy(request.pin_id, PyBytes_AS_STRING(self.pin_id), len(self.pin_id))
+                request.pin_id_size = <uint32_t>len(self.pin_id)
+                has_new_pin[0] = True
+            return 1
+        if request.pin_id == NULL:
+            return 0
+        if (request.pin_id_size == <uint32_t>len(self.pin_id)
+                and memcmp(request.pin_id, PyBytes_AS_STRING(self.pin_id), request.pin_id_size) == 0):
+            return 1
+        return -2
+
+    cdef Request* choose(self, Parcel* parcel, uint64_t size, int64_t mono_ns, bint* has_new_pin) except? NULL:
+        """Who gets the message; NULL: nobody may have it now."""
+        cdef Request* request
+        cdef Request* stop = NULL          # from here on they were passed over already
+        cdef int fits
+        self.is_last_choked = False
+        while self.first != NULL and self.first != stop:
+            request = self.first
+            if request.expires_ns and mono_ns >= request.expires_ns and not self.is_replaying:
+                self.tell(request.reply, request.reply_size, _status(b"408 Request Timeout", request), None)
+                self.drop(request)
+                continue
+            has_new_pin[0] = False
+            fits = 1
+            if self.is_pinned:
+                fits = self.pin_fits(request, has_new_pin)
+                if fits == -2:
+                    self.tell(request.reply, request.reply_size, _status(b"423 Nats-Wrong-Pin-Id", request), None)
+                    self.drop(request)
+                    continue
+            elif self.is_overflow and (request.min_pending > 0 or request.min_ack_pending > 0):
+                fits = ((request.min_pending > 0 and request.min_pending <= <int64_t>(parcel.pending + 1))
+                        or (request.min_ack_pending > 0 and request.min_ack_pending <= <int64_t>self.engine.table.pending_count))
+            if fits:
+                self.resolve(request.reply, request.reply_size, &request.hearing)
+                if not request.hearing.is_heard:
+                    self.drop(request)
+                    continue
+                if request.bytes_left and size > <uint64_t>request.bytes_left:
+                    self.tell(request.reply, request.reply_size, _status(b"409 Message Size Exceeds MaxBytes", request), None)
+                    if has_new_pin[0]:
+                        self.unpin()
+                    self.drop(request)
+                    continue
+                if not self.is_choked(request.reply, request.reply_size, &request.hearing):
+                    return request
+                self.is_last_choked = True
+                if self.is_prioritized:
+                    return NULL            # those behind it would get what is its
+            if stop == NULL:
+                stop = request
+            if request.next == NULL:
+                return NULL                # the only one
+            self.requeue(request)
+        return NULL
+
+    cdef bint is_in_pause(self, int64_t now_ns) noexcept:
+        """Whether the next message waits as long as it did when it was stored. The reference does nothing else meanwhile: its
+        receiver is chosen already, nothing expires, and no heart beats."""
+        return self.engine.replay_to > 0 and self.engine.wake_ns > now_ns and not self.engine.is_paused(now_ns)
+
+    cdef int pull(self, int64_t now_ns, int64_t* mono_ns, int64_t until_ns) except -1:
+        cdef ConsumerEngine engine = self.engine
+        cdef Parcel parcel
+        cdef MessageView view
+        cdef Request* request
+        cdef uint64_t size
+        cdef int count = 0
+        cdef bint has_new_pin = False, is_end = True
+        self.is_last_choked = False
+        while self.first != NULL:
+            if engine.look(now_ns, &parcel) != LOOK_FOUND:
+                if self.is_in_pause(now_ns):
+                    if not self.is_replaying:
+                        self.sweep(False, mono_ns[0])
+                        self.is_replaying = self.first != NULL
+                    return 0
+                is_end = not engine.is_full
+                break
+            self.address(&parcel, &view)
+            size = <uint64_t>parcel.subject_size + view.reply_size + parcel.headers_size + parcel.payload_size
+            request = self.choose(&parcel, size, mono_ns[0], &has_new_pin)
+            if request == NULL:
+                is_end = not self.is_last_choked
+                break
+            if self.is_pinned:
+                self.add_pin(&view)
+            if not self.give(&view, request.reply, request.reply_size, &request.hearing):
+                self.drop(request)         # it may not hear this
+                continue
+            engine.hand_over(&parcel, now_ns)
+            self.is_changed = True
+            self.is_replaying = False
+            count += 1
+            if request.bytes_left:
+                request.bytes_left -= size
+                if request.bytes_left == 0:
+                    request.left = 1
+            request.left -= 1
+            request.given += 1
+            if request.left <= 0:
+                if request.bytes_left:
+                    self.tell(request.reply, request.reply_size, _status(b"409 Batch Completed", request), None)
+                self.drop(request)
+            else:
+                if request.heartbeat_ns:
+                    request.heartbeat_due_ns = mono_ns[0] + request.heartbeat_ns
+                self.requeue(request)
+            if count % CLOCK_EVERY == 0:
+                mono_ns[0] = monotonic_ns()
+                if count >= QUANTUM or mono_ns[0] >= until_ns:
+                    self.active_ns = mono_ns[0]
+                    return 1
+        if count:
+            self.active_ns = mono_ns[0]
+        if self.first != NULL and self.next_ns and mono_ns[0] >= self.next_ns:
+            # Who does not wait is told then, though it may be that only too many are unacknowledged: so does the reference.
+            self.sweep(is_end or not self.is_last_choked, mono_ns[0])
+        elif self.first != NULL and is_end and self.no_wait_count:
+            self.sweep(True, mono_ns[0])
+        return 0
+
+    # For Python.
+
+    @property
+    def num_waiting(self):
+        """How many requests wait, without those whose reply nobody hears any more."""
+        if self.first != NULL:
+            self.sweep(False, monotonic_ns())
+        return self.waiting_count
+
+    def release(self, bytes status, bint tells_rest):
+        """Answer every request that waits with a status, and forget it; None: without a word."""
+        while self.first != NULL:
+            if status is not None:
+                self.tell(self.first.reply, self.first.reply_size,
+                          _status(status, self.first) if tells_rest else b"NATS/1.0 %b\r\n\r\n" % status, None)
+            self.drop(self.first)
+        self.next_ns = 0

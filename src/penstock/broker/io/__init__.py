@@ -1,0 +1,1 @@
+"""Bytes in and out: the epoll set, sends through io_uring, what waits for a socket."""

@@ -1,0 +1,421 @@
+"""EpollSet: what the clients of one loop have sent, read in one go. The loop watches one descriptor for all of them.
+
+A loop's own transports ask Python twice for each read, where to and what now. For a client with one small message in
+flight that costs more than the message. Here a look reads every socket that has something straight into the router.
+"""
+import logging
+import os
+from collections import deque
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport uint8_t
+
+from penstock.broker.routing.client cimport Client
+from penstock.base.monotonic cimport monotonic_ns
+
+cdef extern from "sys/epoll.h" nogil:
+    ctypedef union epoll_data_t:
+        void* ptr
+    cdef struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+    int epoll_create1(int flags)
+    int epoll_ctl(int epoll_fd, int what, int fd, epoll_event* event)
+    int epoll_wait(int epoll_fd, epoll_event* events, int count, int timeout_ms)
+    int EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD
+    uint32_t EPOLLIN, EPOLLOUT, EPOLLHUP, EPOLLERR
+
+cdef extern from "unistd.h" nogil:
+    int c_close "close"(int fd)
+
+cdef extern from "sys/socket.h" nogil:
+    ssize_t c_recv "recv"(int fd, void* data, size_t size, int flags)
+    ssize_t c_send "send"(int fd, const void* data, size_t size, int flags)
+    int MSG_DONTWAIT, MSG_NOSIGNAL
+
+cdef enum:
+    EVENTS_MAX = 128                       # of one look: the others come with the next
+    LOOK_SIZE = 1048576                    # after so much of one client the others come, …
+    LOOK_MSGS = 500                        # … or after so many messages: a turn costs as much as a hundred of them
+    LOOK_NS = 1500000                      # after so long a turn ends first, and the others come with the next look
+    TAKEN_MIN = 8                          # so many are appended while others are waited for
+    END_NS = 500000                        # so long the ends of connections are told in one turn
+    READ_SIZE = 65536                      # for those who are handed what was read
+    FULL = 65536                           # so much waiting, and the protocol is told to pause; a quarter, and it goes on
+
+cdef int64_t NO_END = 0x3FFFFFFFFFFFFFFFLL
+log = logging.getLogger("penstock")
+
+
+cdef class EpollSet:
+    """The sockets of one loop. Everything happens on its thread."""
+
+    def __cinit__(self, *_):
+        self.fd = -1
+        self.members = set()
+        self.gone = []
+        self.first = deque()
+        self.ended = deque()
+        self.look_ns = LOOK_NS
+        self.end_ns = END_NS
+
+    def __init__(self, loop):
+        self.call_soon = loop.call_soon
+        self.fd = epoll_create1(EPOLL_CLOEXEC)
+        if self.fd < 0:
+            raise OSError(errno, os.strerror(errno))
+
+    def __dealloc__(self):
+        if self.fd >= 0:
+            c_close(self.fd)
+
+    def close(self):
+        """Those that are still there end."""
+        cdef Socket socket
+        for socket in tuple(self.members):
+            socket.lose(None)
+        self.end_ns = NO_END               # nobody is served any more who could wait for it
+        if self.fd >= 0:
+            c_close(self.fd)
+            self.fd = -1
+
+    @property
+    def count(self):
+        """Sockets that are not lost."""
+        return len(self.members)
+
+    cdef int end_soon(self, Socket socket, bint is_eof, object error) except -1:
+        """Tell a socket's protocol of its end: not from within a call of its own, and of many ends a few in one turn."""
+        self.ended.append((socket, is_eof, error))
+        if len(self.ended) == 1:
+            self.call_soon(self._tell_ends)
+        return 0
+
+    def _tell_ends(self):
+        cdef Socket socket
+        cdef int64_t until = monotonic_ns() + self.end_ns
+        while self.ended:
+            socket, is_eof, error = self.ended[0]
+            try:
+                if is_eof:
+                    socket.end_of_input()
+                else:
+                    socket.end(error)
+            except Exception:              # noqa: one connection's trouble is not the others'
+                log.exception("%r: its end could not be told", socket.protocol)
+            finally:
+                self.ended.popleft()
+            if monotonic_ns() > until:
+                break
+        if self.ended:
+            self.call_soon(self._tell_ends)
+
+    def hear(self, int fd):
+        """`fd` belongs to somebody else: a look only tells, in `is_told`, that something is there."""
+        cdef epoll_event event
+        event.events = EPOLLIN
+        event.data.ptr = NULL
+        if epoll_ctl(self.fd, EPOLL_CTL_ADD, fd, &event) < 0:
+            raise OSError(errno, os.strerror(errno))
+
+    cdef int wait(self, void* events, int64_t spin_ns) except -1:
+        cdef int count
+        cdef int64_t until
+        count = epoll_wait(self.fd, <epoll_event*>events, EVENTS_MAX, 0)
+        if count == 0 and spin_ns > 0:
+            with nogil:
+                until = monotonic_ns() + spin_ns
+                while count == 0 and monotonic_ns() < until:
+                    count = epoll_wait(self.fd, <epoll_event*>events, EVENTS_MAX, 0)
+        if count < 0:
+            if errno == EINTR:
+                return 0
+            raise OSError(errno, os.strerror(errno))
+        return count
+
+    def look(self, int64_t spin_ns=0):
+        """Call those of `first`, read what has come, send what waited where there is room now: how many had something.
+
+        Where there is nothing it looks again, without sleeping, for as long as is said. From within a look it does nothing.
+        """
+        if self.is_looking:
+            return 0
+        self.is_looking = True
+        try:
+            return self.look_once(spin_ns)
+        finally:
+            self.is_looking = False
+
+    def gather(self, Router router not None, Py_ssize_t wanted, int64_t quiet_ns, int64_t most_ns):
+        """Read on until so many messages have come, nothing more does, or something else is to be done.
+
+        What has come is taken meanwhile: few are left to be appended when the last one is there, for which all others wait.
+        """
+        cdef int64_t until = monotonic_ns() + most_ns
+        while not router.has_others() and router.gathered() < wanted and monotonic_ns() < until:
+            if router.gathered() >= TAKEN_MIN:
+                wanted -= router.take_batches()
+            if self.look(quiet_ns) == 0 or self.is_told:
+                break
+
+    cdef int look_once(self, int64_t spin_ns) except -1:
+        cdef epoll_event events[EVENTS_MAX]
+        cdef Socket socket
+        cdef int n, at, count, begin = 0, called = 0
+        cdef int64_t until
+        cdef bint has_read = False
+        self.gone.clear()
+        self.is_told = False
+        if self.fd < 0:                    # a turn that was asked for before the end
+            return 0
+        if self.first:
+            spin_ns = 0
+        count = self.wait(events, spin_ns)
+        until = monotonic_ns() + self.look_ns
+        called = self.call_first()
+        for n in range(count):
+            if events[n].data.ptr == NULL:
+                self.is_told = True
+            elif events[n].data.ptr == self.next_one:
+                begin = n                  # the last look came as far as this one
+        self.next_one = NULL
+        for n in range(count):
+            at = begin + n if begin + n < count else begin + n - count
+            if self.first:                 # what is read now may have been sent after it
+                called += self.call_first()
+            if events[at].data.ptr == NULL:
+                continue
+            if has_read and monotonic_ns() > until:
+                self.next_one = events[at].data.ptr
+                break
+            has_read = True
+            socket = <Socket>events[at].data.ptr
+            try:
+                socket.ready(events[at].events)
+            except Exception:              # noqa: one connection's trouble is not the others'
+                log.exception("%r: what it sent could not be taken", socket.protocol)
+                socket.abort()
+        return count + called
+
+    cdef int call_first(self) except -1:
+        """What other threads want done before anything more is read: how much it was."""
+        cdef int called = 0
+        while self.first:
+            callback, args = self.first.popleft()
+            called += 1
+            try:
+                callback(*args)
+            except Exception:              # noqa: it is not the clients'
+                log.exception("%r failed", callback)
+        return called
+
+
+cdef class Socket:
+    """One connected socket, for the protocols that asyncio's transports serve; a Link is read for straight.
+
+    Always true: epoll knows it while `interest` is not 0; `sockets` keeps it until it is lost.
+    """
+
+    def __init__(self, EpollSet sockets not None, connected, protocol):
+        self.sockets = sockets
+        self.socket = connected
+        self.fd = connected.fileno()
+        self.set_protocol(protocol)
+        sockets.members.add(self)
+        try:
+            protocol.connection_made(self)
+            self.look_for()
+        except BaseException:              # the caller has it: nothing of it stays here
+            sockets.members.discard(self)
+            raise
+
+    def __repr__(self):
+        return f"<Socket {self.fd} of {self.protocol!r}>"
+
+    def set_protocol(self, protocol):
+        """Who hears of what comes from now on."""
+        self.protocol = protocol
+        self.link = protocol if getattr(protocol, "is_straight", False) else None
+
+    def get_extra_info(self, name, default=None):
+        if name == "socket":
+            return self.socket
+        if name == "peername" and self.socket is not None:
+            try:
+                return self.socket.getpeername()
+            except OSError:                # it is gone already
+                return default
+        return default
+
+    cdef int look_for(self) except -1:
+        """Tell epoll what we want to hear of."""
+        cdef epoll_event event
+        cdef uint32_t wanted = 0
+        cdef int what
+        if not self.is_lost and self.sockets.fd >= 0:
+            if not self.is_paused and not self.is_over and not self.is_eof:
+                wanted |= EPOLLIN
+            if self.waiting is not None:
+                wanted |= EPOLLOUT
+        if wanted == self.interest:
+            return 0
+        what = EPOLL_CTL_MOD if wanted and self.interest else EPOLL_CTL_ADD if wanted else EPOLL_CTL_DEL
+        event.events = wanted
+        event.data.ptr = <void*>self
+        if epoll_ctl(self.sockets.fd, what, self.fd, &event) < 0:
+            raise OSError(errno, os.strerror(errno))
+        self.interest = wanted
+        return 0
+
+    cdef int ready(self, uint32_t events) except -1:
+        if self.waiting is not None and events & (EPOLLOUT | EPOLLHUP | EPOLLERR):
+            self.drain()
+        if self.interest & EPOLLIN and events & (EPOLLIN | EPOLLHUP | EPOLLERR):
+            self.read()
+        return 0
+
+    cdef int read(self) except -1:
+        cdef ssize_t size, total
+        cdef uint64_t stop
+        cdef int64_t until = monotonic_ns() + self.sockets.look_ns // 2
+        cdef bytes data = None
+        if self.link is not None:
+            stop = self.link.in_msgs + LOOK_MSGS
+            total = size = self.link.receive(self.fd)
+            while (size > 0 and self.interest & EPOLLIN and self.link is not None and self.link.is_full_read
+                   and total < LOOK_SIZE and self.link.in_msgs < stop and monotonic_ns() < until):
+                size = self.link.receive(self.fd)
+                total += size
+        else:
+            data = PyBytes_FromStringAndSize(NULL, READ_SIZE)
+            size = c_recv(self.fd, PyBytes_AS_STRING(data), READ_SIZE, MSG_DONTWAIT)
+        if size > 0:
+            if data is not None:
+                self.protocol.data_received(data[:size])
+        elif size == 0:
+            self.is_eof = True
+            self.look_for()
+            self.sockets.end_soon(self, True, None)
+        elif errno != EAGAIN and errno != EINTR:
+            self.lose(OSError(errno, os.strerror(errno)))
+        return 0
+
+    # Out.
+
+    def write(self, bytes data not None):
+        """Send; what the socket does not take at once waits for it."""
+        cdef ssize_t sent = 0
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
+        if self.is_lost or size == 0:
+            return
+        if self.waiting is None:
+            sent = c_send(self.fd, PyBytes_AS_STRING(data), size, MSG_DONTWAIT | MSG_NOSIGNAL)
+            if sent == size:
+                return
+            if sent < 0:
+                if errno != EAGAIN and errno != EINTR:
+                    self.lose(OSError(errno, os.strerror(errno)))
+                    return
+                sent = 0
+            self.waiting = SendBuffer()
+        self.waiting.add(<const uint8_t*>PyBytes_AS_STRING(data) + sent, size - sent)
+        self.wait_for_room()
+
+    def take(self, Client client not None):
+        """Send all that waits for a client, as `write` does: how much it was. Its buffers are ours from now on."""
+        cdef Py_ssize_t size = client.out_size
+        cdef bint is_first = self.waiting is None
+        if self.is_lost or size == 0:
+            client.drop_out()
+            return size
+        if is_first:
+            self.waiting = SendBuffer()
+        client.pass_on(self.waiting)
+        if is_first:
+            self.drain()
+        if self.waiting is not None:
+            self.wait_for_room()
+        return size
+
+    cdef int wait_for_room(self) except -1:
+        """Something waits: have epoll tell when the socket takes it, and the protocol when it is much."""
+        self.look_for()
+        if not self.is_full and self.waiting.size > FULL:
+            self.is_full = True
+            self.protocol.pause_writing()
+        return 0
+
+    cdef int drain(self) except -1:
+        """The socket takes something again."""
+        cdef ssize_t sent = self.waiting.send(self.fd)
+        if sent < 0:
+            if errno != EAGAIN and errno != EINTR:
+                self.lose(OSError(errno, os.strerror(errno)))
+            return 0
+        if self.waiting.size == 0:
+            self.waiting = None
+            if self.is_over:
+                self.lose(None)
+                return 0
+            self.look_for()
+        if self.is_full and self.get_write_buffer_size() <= FULL // 4:
+            self.is_full = False
+            self.protocol.resume_writing()
+        return 0
+
+    def get_write_buffer_size(self):
+        return 0 if self.waiting is None else self.waiting.size
+
+    # In.
+
+    def pause_reading(self):
+        self.is_paused = True
+        self.look_for()
+
+    def resume_reading(self):
+        self.is_paused = False
+        self.look_for()
+
+    # The end.
+
+    def is_closing(self):
+        return self.is_over or self.is_lost
+
+    def close(self):
+        """Read nothing more; end once what waits is sent."""
+        if not self.is_over:
+            self.is_over = True
+            if self.waiting is None:
+                self.lose(None)
+            else:
+                self.look_for()
+
+    def abort(self):
+        """End at once."""
+        self.lose(None)
+
+    cdef int lose(self, object error) except -1:
+        if not self.is_lost:
+            self.is_lost = self.is_over = True
+            self.waiting = None
+            self.look_for()
+            self.sockets.members.discard(self)
+            self.sockets.gone.append(self)
+            self.sockets.end_soon(self, False, error)
+        return 0
+
+    cdef int end_of_input(self) except -1:
+        if not self.is_lost:
+            self.protocol.eof_received()
+            self.close()
+        return 0
+
+    cdef int end(self, object error) except -1:
+        try:
+            self.protocol.connection_lost(error)
+        finally:
+            self.socket.close()
+            self.socket = self.protocol = self.link = None
+            self.sockets = None            # which may have us in `gone` for as long as it is there
+        return 0

@@ -1,0 +1,4 @@
+class SendRing:
+    """Many sends in one system call."""
+
+    def __init__(self) -> None: ...

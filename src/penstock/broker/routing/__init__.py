@@ -1,0 +1,1 @@
+"""Who receives a subject: the router, its clients, subscriptions and permissions."""

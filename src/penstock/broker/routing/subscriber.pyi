@@ -1,0 +1,2 @@
+class Subscriber:
+    """Who hears messages in compiled code."""

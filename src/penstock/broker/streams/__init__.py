@@ -1,0 +1,1 @@
+"""A stream on the server: what it ingests, what publishers are answered, direct gets."""

@@ -1,0 +1,123 @@
+"""Agreement: do summaries, CHECKPOINT and HEAD say what the blocks say? A checksum that holds does not tell that.
+
+An open believes them, within bounds; here all blocks are read anyway. Each function gives the first difference in
+words, or nothing.
+"""
+
+from __future__ import annotations
+
+from penstock.format.block_header import BlockHeader
+from penstock.format.block_scan import BlockScan
+from penstock.format.constants import FLAGS, KINDS
+from penstock.format.head import Head
+from penstock.format.record import decode
+from penstock.store.index.agreement import facts_of, filter_lacks, rows_disagree, subjects_disagree
+from penstock.store.index.ids_and_expiries import IdsAndExpiries
+from penstock.store.index.summary import CONTROLS, FILTER, NAMES, OFFSETS, SEQS, SIZES, SUBJECTS, Summary
+from penstock.store.open.recovery import Recovered, Recovery
+from penstock.store.open.report import Report
+from penstock.store.read.snapshot import Snapshot
+
+MARKED, ERASED = FLAGS["ttl"] | FLAGS["msg_id"], FLAGS["erased"]
+SKIP = KINDS.index("skip")
+
+
+def summary_differs(summary: Summary, header: BlockHeader, scan: BlockScan, data: bytes) -> str | None:
+    """Between a summary and its block, all of which is whole."""
+    section = summary.section
+    if summary.header != header:
+        return "it has another header"
+    if summary.last_checksum != scan.last_checksum or summary.data_size != scan.stop:
+        return "it ends elsewhere"
+    differs = rows_disagree(
+        scan, data, section(OFFSETS), section(SIZES), section(SUBJECTS), section(SEQS), section(NAMES),
+        summary.is_dense, summary.seq_base if scan.count else 0,
+    )  # fmt: skip
+    if differs is not None:
+        return differs
+    count, size, time_min, time_max, first, _ = facts_of(scan)
+    if count and (summary.message_bytes, summary.time_min, summary.time_max, summary.seq_base) != (
+        size, time_min, time_max, first,
+    ):  # fmt: skip
+        return "it has other sums or times"
+    if summary.last_seq < last_given(header, scan, data):
+        return "it has another last sequence"
+    if bytes(section(CONTROLS)) != b"".join(data[at : at + size] for at, size in scan.control_spans()):
+        return "it has other control records"
+    if filter_lacks(bytes(section(FILTER)), section(NAMES)):
+        return "its filter lacks a subject"
+    return _marks_differ(summary, scan, data)
+
+
+def _marks_differ(summary: Summary, scan: BlockScan, data: bytes) -> str | None:
+    """Ids and expiries: those of messages that were erased since are still in the summary."""
+    ids = {row: (time, hashed) for row, time, hashed in summary.ids}
+    expiries = dict(summary.expiries)
+    if not ids and not expiries and not len(IdsAndExpiries.of_scan(scan, data)):
+        return None
+    rows = scan.messages()
+    for row in [row for row in ids.keys() | expiries.keys() if rows[row][4] & ERASED]:
+        ids.pop(row, None)
+        expiries.pop(row, None)
+    marked = (row for row, (*_, flags) in enumerate(rows) if flags & MARKED and not flags & ERASED)
+    for row, (_, time, hashed, expiry) in zip(marked, IdsAndExpiries.of_scan(scan, data), strict=True):
+        if ids.pop(row, None) != ((time, hashed) if hashed is not None else None):
+            return "it has another message id"
+        if expiries.pop(row, 0) != expiry:
+            return "it has another expiry"
+    return "it has an id or an expiry of a message without one" if ids or expiries else None
+
+
+def last_given(header: BlockHeader, scan: BlockScan, data: bytes | memoryview) -> int:
+    """The last sequence that a block's messages and skips say."""
+    last = facts_of(scan)[5] or header.first_seq - 1
+    for offset, _ in scan.control_spans():
+        record = decode(data, offset, base_seq=header.base_seq, base_time=header.base_time, salt=header.salt)
+        if record["kind"] == SKIP:
+            last = max(last, record["seq"] + record["value"] - 1)
+    return last
+
+
+def listing_differs(row: dict[str, int], scan: BlockScan) -> str | None:
+    """Between what is known of a block (its checkpoint says so) and its messages."""
+    count, size, time_min, time_max, first, last = facts_of(scan)
+    known = row["rows"], row["bytes"], row["time_min"], row["time_max"], row["seq_base"], row["last_checksum"]
+    if count != row["rows"] or (count and known[1:] != (size, time_min, time_max, first, scan.last_checksum)):
+        return f"it lists block {row['id']} with other messages, sums or times"
+    if count and bool(row["is_dense"]) != (last - first == count - 1):
+        return f"it lists block {row['id']} with other gaps"
+    return None
+
+
+class Truth(Snapshot):
+    """A stream as its blocks and their summaries tell it, without the checkpoint."""
+
+    def _recover(self, limit: tuple[int, int] | None, head: Head | None) -> tuple[Report, Recovered]:
+        report, headers = Report(), dict[int, BlockHeader]()
+        engine = self._begin(headers)
+        recovery = Recovery(self.disk, self.paths, self.stream_id, engine, report, headers, None, head)
+        self.found = recovery.run(limit, is_doubted=True)
+        return report, self.found
+
+
+def checkpoint_differs(snapshot: Snapshot, expiries: dict[int, int]) -> str | None:
+    """Between a snapshot that the checkpoint has told, with its expiries, and the blocks."""
+    differs = subjects_disagree(snapshot.index)
+    if differs is not None:
+        return differs
+    truth = Truth(snapshot.paths.root, snapshot.stream_id, name=snapshot.name, disk=snapshot.disk)
+    try:
+        if truth.seen != snapshot.seen:
+            return None  # its writer went on
+        one, other = snapshot.index, truth.index
+        if (one.messages, one.bytes, one.first_seq) != (other.messages, other.bytes, other.first_seq):
+            return "other messages are alive"
+        if snapshot.query.deleted() != truth.query.deleted():
+            return "other messages are deleted"
+        told = dict(truth.found.expiries)
+        alive = [seq for seq in expiries.keys() | told.keys() if snapshot.query.next_seq((), seq, seq + 1)]
+        if any(expiries.get(seq) != told.get(seq) for seq in alive):
+            return "a message has another expiry"
+    finally:
+        truth.stop()
+    return None

@@ -1,0 +1,1 @@
+"""A stream as a table without a JVM: pyarrow.dataset, DuckDB, Polars."""

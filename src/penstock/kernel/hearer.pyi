@@ -1,2 +1,0 @@
-class Hearer:
-    """Who hears messages in compiled code."""

@@ -1,4 +1,0 @@
-class Ring:
-    """Many sends in one system call."""
-
-    def __init__(self) -> None: ...

@@ -1,0 +1,1 @@
+"""nats-server's configuration format, read and checked."""

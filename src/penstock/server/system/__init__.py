@@ -1,0 +1,1 @@
+"""The system account: its requests, answers and events."""

@@ -1,0 +1,1 @@
+"""NATS through WebSocket frames."""

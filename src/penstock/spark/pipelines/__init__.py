@@ -1,0 +1,1 @@
+"""Ready jobs: verify, lake, state, migrate, replay, decode."""

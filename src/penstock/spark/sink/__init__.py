@@ -1,0 +1,1 @@
+"""format("penstock"), written exactly once."""

@@ -1,0 +1,1 @@
+"""format("penstock"), read and followed."""

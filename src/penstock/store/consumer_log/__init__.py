@@ -1,0 +1,1 @@
+"""All consumers of a stream in one append-only log."""

@@ -1,0 +1,1 @@
+"""What a stream holds, without the bytes: rows, subjects, summaries, checkpoints."""

@@ -1,0 +1,16 @@
+# What the messages of a block ask to be remembered: their ids and when they expire.
+from libc.stdint cimport int64_t, uint64_t
+
+cdef struct Mark:
+    uint64_t seq
+    int64_t time
+    uint64_t low                           # the halves of the id's hash
+    uint64_t high
+    int64_t expiry                         # 0: none
+    bint has_id
+
+cdef class IdsAndExpiries:
+    cdef Mark* items
+    cdef Py_ssize_t count
+    cdef Py_ssize_t capacity
+    cdef Mark* add(self) except NULL

@@ -1,0 +1,1 @@
+"""Opening: recovery of a stream's files, adoption of staged blocks, the marker of a store."""

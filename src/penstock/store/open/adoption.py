@@ -1,0 +1,445 @@
+"""Adoption: blocks that others have staged become part of a stream, all of them or none.
+
+Layout and rules: docs/format.md, "Staged blocks". A task stages finished blocks in a store of its own under the
+stream's `staging` folder, numbered from 1 (or from where it was told). Here they get their place: their headers are
+written anew, which is all that a block needs, and ADOPT, written whole or not at all, is the moment that decides. What
+it says is done by whoever opens the store next, if need be. A few messages are appended instead: tiny blocks cost every
+reader.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from penstock.base.disk import Disk
+from penstock.errors import CorruptBlock, NewerFormat, StoreError, WriteFailed
+from penstock.format.block_header import BlockHeader, decode_front, parse_block_name
+from penstock.format.block_scan import BlockScan, scan_block
+from penstock.format.checked_file import write_checked
+from penstock.format.constants import RECORDS_START
+from penstock.store.base import Store
+from penstock.store.index import tables as kernel
+from penstock.store.index.ids_and_expiries import IdsAndExpiries
+from penstock.store.index.summary import CONTROLS, NAMES, Summary, decode_summary
+from penstock.store.open.adopt_plan import check_moves, jobs_of, read_batches, read_plan
+from penstock.store.open.recovery import SKIP, BlockOnDisk, Recovery, apply_controls, decode_controls, read_marks
+from penstock.store.open.report import Report
+from penstock.store.write.batch import Batch
+
+if TYPE_CHECKING:
+    from penstock.store.file_store import FileStore
+
+JOB = "job-"  # begins the name of a batch that is the only one of its query
+JOBS_KEPT = 16
+SMALL = 4  # a batch below one part in so many of a block is appended
+Mark = tuple[int, int, bytes | None, int]  # seq, time, hash of the message id, expiry
+
+
+@dataclass(frozen=True, slots=True)
+class StagedBlock:
+    """A block that a task has finished, with its summary."""
+
+    path: str
+    summary: Summary
+
+    @property
+    def size(self) -> int:
+        return self.summary.data_size
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """What an adoption did."""
+
+    first_seq: int
+    last_seq: int
+    messages: int
+    duplicates: int = 0
+    was_known: bool = False
+    """The batch had been adopted before: nothing was done."""
+
+
+class BadStage(StoreError):
+    """A staged batch that cannot be adopted."""
+
+
+def staged_blocks(disk: Disk, folder: str, stream_id: bytes) -> list[StagedBlock]:
+    """The finished blocks in a task's folder, in order."""
+    blocks = os.path.join(folder, "blocks")
+    try:
+        names = sorted(name for name in os.listdir(blocks) if parse_block_name(name))
+    except FileNotFoundError:
+        raise BadStage(f"{folder} is gone: the batch was cleaned up, or adopted; run it again") from None
+    found = []
+    for name in names:
+        path = os.path.join(blocks, name)
+        sum_path = path.removesuffix(".blk") + ".sum"
+        summary = decode_summary(disk.read_file(sum_path), sum_path) if os.path.exists(sum_path) else None
+        if summary is None or summary.header.stream_id != stream_id or summary.data_size > os.path.getsize(path):
+            raise BadStage(f"{path} is not a finished block of this stream; run the batch again")
+        found.append(StagedBlock(path, summary))
+    return found
+
+
+def scan_staged(disk: Disk, block: StagedBlock, header: BlockHeader | None = None) -> tuple[BlockScan, bytes]:
+    """The records of a staged block, every checksum verified, and its bytes."""
+    header = header or block.summary.header
+    data = disk.read_file(block.path)[: block.size]
+    scan = scan_block(
+        data, min(RECORDS_START, len(data)), len(data), base_seq=header.base_seq, base_time=header.base_time,
+        salt=header.salt, seq_min=header.first_seq,
+    )  # fmt: skip
+    if scan.damage_count or scan.torn or scan.count != block.summary.count:
+        raise CorruptBlock(block.path, scan.stop, "a staged record does not hold; run the batch again")
+    return scan, data
+
+
+def subject_counts(blocks: Sequence[StagedBlock]) -> dict[bytes, int]:
+    """Messages per subject in staged blocks."""
+    found: dict[bytes, int] = {}
+    for block in blocks:
+        names, at = bytes(block.summary.section(NAMES)), 0
+        while at < len(names):
+            count, size = (
+                int.from_bytes(names[at + 4 : at + 8], "little"),
+                int.from_bytes(names[at + 8 : at + 10], "little"),
+            )
+            subject = names[at + 10 : at + 10 + size]
+            found[subject] = found.get(subject, 0) + count
+            at += 10 + size
+    return found
+
+
+def _without_old_jobs(known: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    """A job that comes once is remembered until those who asked for it must have heard: for some jobs more."""
+    jobs = sorted((query for query in known if query.startswith(JOB)), key=lambda query: known[query]["last_seq"])
+    return {query: facts for query, facts in known.items() if query not in jobs[: 1 - JOBS_KEPT]}
+
+
+class Adoption:
+    """Puts staged blocks into one store. The caller holds the stream's lock, and has judged limits and message ids."""
+
+    def __init__(self, store: FileStore) -> None:
+        self.store, self.disk, self.paths = store, store.disk, store.paths
+
+    def adopt(
+        self,
+        tasks: Sequence[Sequence[StagedBlock]],
+        *,
+        query: str = "",
+        batch: int = 0,
+        has_times: bool = False,
+        keep_seqs: bool = False,
+    ) -> tuple[int, int, list[Mark]]:
+        """Put the blocks of the tasks in place, in order: (first sequence, last sequence, ids and expiries)."""
+        store = self.store
+        store.expire_if_due()
+        blocks = [block for task in tasks for block in task]
+        self._check_controls(blocks, keep_seqs)
+        count = sum(block.summary.count for block in blocks)
+        first_seq = store.index.last_seq + 1
+        plan = {"query": query, "batch": batch, "first_seq": first_seq, "has_times": has_times}
+        size = sum(block.size - RECORDS_START for block in blocks)
+        if not keep_seqs and size < store.limits.block_size // SMALL:
+            plan |= {"mode": "append", "count": count, "blocks": [self._relative(block.path) for block in blocks]}
+            write = self._append
+        else:
+            for block in blocks:
+                scan_staged(self.disk, block)  # before it is decided: a record that does not hold fails the batch alone
+            plan |= self._place(tasks, first_seq, has_times, keep_seqs)
+            write = self._take_in
+        try:
+            write_checked(self.disk, self.paths.adopt, plan)
+        except OSError as error:
+            self._forget_plan(error)
+        try:
+            marks = write(plan)
+            self._remember(plan)
+        except (OSError, StoreError) as error:
+            self._hold(error)
+        last_seq = store.index.last_seq
+        store._after_adoption(subject_counts(blocks) if store.limits.max_msgs_per_subject > 0 else ())
+        return first_seq, last_seq, marks
+
+    # Whole blocks.
+
+    def _place(
+        self, tasks: Sequence[Sequence[StagedBlock]], first_seq: int, has_times: bool, keep_seqs: bool
+    ) -> dict[str, Any]:
+        """Give every block its header. The plan says the rest: file by file, where it goes."""
+        store = self.store
+        store.sync()
+        store.engine.seal_active()
+        store.sync()
+        now = max(store.clock.wall_ns(), store.engine.last_time)
+        block_id, next_seq, moves = store.next_block_id, first_seq, []
+        for task in tasks:
+            if not task:
+                continue
+            shift = 0 if keep_seqs else next_seq - task[0].summary.header.first_seq
+            for block in task:
+                old = block.summary.header
+                if old.first_seq + shift != next_seq:
+                    raise BadStage(f"{block.path} begins at {old.first_seq + shift}, the stream goes on at {next_seq}")
+                header = replace(
+                    old,
+                    block_id=block_id,
+                    epoch=store.epoch,
+                    base_seq=old.base_seq + shift,
+                    first_seq=old.first_seq + shift,
+                    base_time=old.base_time if has_times else now,
+                )
+                fd = self.disk.open(block.path, "w")
+                try:
+                    self.disk.write(fd, header.encode_front())
+                    self.disk.sync(fd)
+                finally:
+                    self.disk.close(fd)
+                moves.append([self._relative(block.path), block_id, block.size])
+                next_seq = block.summary.last_seq + shift + 1
+                block_id += 1
+        for folder in sorted({os.path.dirname(block.path) for task in tasks for block in task}):
+            self.disk.sync_folder(folder)
+        return {"mode": "blocks", "moves": moves, "last_seq": next_seq - 1}
+
+    def move(self, plan: dict[str, Any]) -> None:
+        """Put the files where the plan says. May be repeated."""
+        check_moves(self.disk, self.paths, self.store.stream_id, plan)
+        folders = [self.paths.blocks]
+        for name, block_id, _size in plan["moves"]:
+            source, target = os.path.join(self.paths.root, name), self.paths.block(block_id)
+            if os.path.exists(source):
+                self.disk.rename(source, target)
+            folders.append(os.path.dirname(source))
+        for folder in dict.fromkeys(folders):  # both ends of a rename
+            if os.path.isdir(folder):
+                self.disk.sync_folder(folder)
+
+    def _take_in(self, plan: dict[str, Any]) -> list[Mark]:
+        """Move the blocks and add them to the index."""
+        store = self.store
+        marks: list[Mark] = []
+        self.move(plan)
+        reader = Recovery(self.disk, self.paths, store.stream_id, store.engine, Report(), store.headers)
+        for _name, block_id, size in plan["moves"]:
+            store.next_block_id = max(store.next_block_id, block_id + 1)
+            if block_id in store.headers:
+                continue  # a second attempt
+            path = self.paths.block(block_id)
+            fd = self.disk.open(path)
+            try:
+                header = decode_front(self.disk.read(fd, RECORDS_START), path)
+            finally:
+                self.disk.close(fd)
+            if header is None:
+                raise CorruptBlock(path, 0, "no header of it holds")
+            block = BlockOnDisk(path, header, size)
+            reader.scan(block, 2**63 - 1)
+            assert block.scan is not None
+            if block.scan.damage_count or block.scan.torn:
+                raise CorruptBlock(path, block.scan.stop, "a record of an adopted block does not hold")
+            reader.place(block)
+            kernel.fill_from_scan(store.index, block_id, block.scan, block.data)
+            block.marks = IdsAndExpiries.of_scan(block.scan, block.data)
+            kernel.count_rows(store.index, block_id, 0)
+            apply_controls([block], store.skips, store.lost, store.index, 0)
+            if block.scan.count:
+                kernel.set_last_time(store.engine, max(store.engine.last_time, store.query.block(block_id)["time_max"]))
+            store._write_summary(block_id, block.all_controls, block.marks, [])
+            for mark in block.marks:
+                Store.note_mark(store, *mark)
+            marks += block.marks
+        kernel.set_ends(store.index, store.index.floor, plan["last_seq"])
+        store.engine.log.start_at(plan["last_seq"])
+        store.engine.log.publish_head(*kernel.last_position(store.engine), False)
+        return marks
+
+    # A few messages.
+
+    def _append(self, plan: dict[str, Any]) -> list[Mark]:
+        """Append what the plan lists, from where an attempt before us stopped."""
+        store, marks = self.store, []
+        staged = [self._staged(os.path.join(self.paths.root, name)) for name in plan["blocks"]]
+        count = sum(block.summary.count for block in staged)
+        if count != plan["count"] or len(set(plan["blocks"])) < len(staged):
+            raise BadStage(f"{self.paths.adopt} speaks of {plan['count']} messages, and {count} are staged")
+        if plan["first_seq"] > store.index.last_seq + 1:
+            raise BadStage(
+                f"{self.paths.adopt} begins at {plan['first_seq']}, the stream ends at {store.index.last_seq}"
+            )
+        # A power cut may have taken messages of which HEAD knew: their sequences are used up, but they are not there.
+        done = sum(
+            seq not in store.skips and seq not in store.lost
+            for seq in range(plan["first_seq"], min(store.index.last_seq + 1, plan["first_seq"] + plan["count"]))
+        )
+        time = max(store.clock.wall_ns(), store.engine.last_time)
+        now = store.clock.now_ns()
+        try:
+            for block in staged:
+                header = block.summary.header if plan["has_times"] else replace(block.summary.header, base_time=time)
+                scan, data = scan_staged(self.disk, block, header)
+                without = range(min(done, scan.count))
+                done -= len(without)
+                batch = Batch.of_scan(scan, data, without, plan["has_times"])
+                store.engine.append(batch, 0, batch.count, now)
+                if batch.refused(0, batch.count):
+                    raise BadStage(f"{block.path}: the store refused a message that was staged for it")
+                seqs = dict(enumerate(batch.seqs(), len(without)))
+                rows = [row for row in kernel.marked_rows(scan, data) if row[0] in seqs]
+                for row, (_, stored, hashed, expiry) in zip(rows, read_marks(rows), strict=True):
+                    mark = (seqs[row[0]], stored, hashed, expiry)
+                    store.note_mark(*mark)
+                    marks.append(mark)
+            store.commit()
+            store.sync()
+        except (OSError, StoreError) as error:
+            if store.engine.log.failure() is None and store.engine.log.has_uncommitted:
+                store._roll_back(error if isinstance(error, StoreError) else None)
+            if store.index.last_seq < plan["first_seq"]:
+                self._drop_plan()  # rolled back: as if nothing had been asked
+            raise
+        return marks
+
+    def _staged(self, path: str) -> StagedBlock:
+        for block in staged_blocks(self.disk, os.path.dirname(os.path.dirname(path)), self.store.stream_id):
+            if block.path == path:
+                return block
+        raise BadStage(f"{path} is gone: it was to be adopted")
+
+    # The plan.
+
+    def _remember(self, plan: dict[str, Any]) -> None:
+        """The batch is in: note it for its query, for good, and forget the plan."""
+        if plan["query"]:
+            known = _without_old_jobs(read_batches(self.disk, self.paths))
+            last_seq = plan["last_seq"] if plan["mode"] == "blocks" else self.store.index.last_seq
+            known[plan["query"]] = {"batch": plan["batch"], "first_seq": plan["first_seq"], "last_seq": last_seq}
+            write_checked(self.disk, self.paths.batches, known)
+            write_checked(self.disk, self.paths.batches_copy, known)
+        self._drop_plan()
+
+    def _drop_plan(self) -> None:
+        if os.path.exists(self.paths.adopt):
+            self.disk.unlink(self.paths.adopt)
+            self.disk.sync_folder(self.paths.root)
+
+    def _forget_plan(self, cause: OSError) -> None:
+        """The plan was not written down whole: none of it may be left for the next open to follow."""
+        failed = WriteFailed("write", self.paths.adopt, cause.errno or errno.EIO)
+        try:
+            self._drop_plan()
+        except OSError:
+            self.store.has_void_plan = True
+            self.store.engine.log.hold(cause.errno or errno.EIO, self.paths.adopt)
+        raise failed from cause
+
+    def _hold(self, error: Exception) -> None:
+        """It is decided but not done: no write comes before `resume` has finished it."""
+        if os.path.exists(self.paths.adopt):
+            self.store.engine.log.hold(getattr(error, "errno", None) or errno.EIO, self.paths.adopt)
+        if isinstance(error, StoreError):
+            raise error
+        raise WriteFailed("adopt", self.paths.root, getattr(error, "errno", None) or errno.EIO) from error
+
+    def before_open(self) -> None:
+        """The blocks of an adoption that was cut short go where they belong, before anybody looks at the files."""
+        try:
+            plan = read_plan(self.disk, self.paths)
+            if plan is not None and plan["mode"] == "blocks":
+                self.move(plan)
+        except (CorruptBlock, NewerFormat) as damage:
+            self._give_up(damage)
+
+    def after_open(self, is_moved: bool = True) -> None:
+        """The rest of it: the messages that were to be appended, and its note. Blocks that could not be moved before
+        are taken in now."""
+        plan = read_plan(self.disk, self.paths)
+        if plan is None:
+            return
+        try:
+            if plan["mode"] == "append":
+                self.store.recovered_marks.extend(self._append(plan))
+            elif not is_moved:
+                self._take_in(plan)
+        except (BadStage, CorruptBlock, NewerFormat) as damage:
+            self._give_up(damage)
+            return
+        try:
+            self._remember(plan)
+        except CorruptBlock as damage:
+            # Its messages are in. The plan stays: it may be followed again, and notes the batch once BATCHES is mended.
+            self.store.report.add("rebuilt", damage.path, f"{damage.reason}: the batch is in, and is not noted yet")
+            return
+        self._clear(plan)
+
+    def _give_up(self, damage: StoreError) -> None:
+        """The plan, or what it names, is damaged. Nobody was told that the batch is in: its query brings it again."""
+        if os.path.exists(self.paths.adopt):
+            self.store._set_aside(self.paths.adopt)
+        self.store.report.add("set aside", self.paths.adopt, f"{damage}: an unfinished batch is left out")
+
+    def resume(self) -> None:
+        """Finish what failed half way, in the same process; what was never decided is forgotten."""
+        if self.store.has_void_plan:
+            try:
+                self._drop_plan()
+            except OSError as error:
+                self._hold(error)
+            self.store.has_void_plan = False
+        plan = read_plan(self.disk, self.paths)
+        if plan is None:
+            return
+        try:
+            if plan["mode"] == "append":
+                self._append(plan)
+            else:
+                self._take_in(plan)
+            self._remember(plan)
+        except (OSError, StoreError) as error:
+            self._hold(error)
+        self._clear(plan)
+        self.store.enforce_limits()
+
+    def _clear(self, plan: dict[str, Any]) -> None:
+        """Remove what is left in staging of a batch that was finished late: its job has given it up."""
+        try:
+            for job in sorted(jobs_of(plan)):
+                remove_tree(self.disk, os.path.join(self.paths.staging, job))
+            if os.path.isdir(self.paths.staging) and not os.listdir(self.paths.staging):
+                self.disk.rmdir(self.paths.staging)
+        except OSError as error:  # the batch is in; what is left takes room until its job is swept
+            self.store.report.add("unknown file", self.paths.staging, f"{error}: it is left over")
+
+    # What may be staged.
+
+    def _check_controls(self, blocks: Collection[StagedBlock], keep_seqs: bool) -> None:
+        """A staged block holds messages, and skips where sequences are kept; nothing that speaks of others."""
+        for block in blocks:
+            controls = bytes(block.summary.section(CONTROLS))
+            if not controls:
+                continue
+            on_disk = BlockOnDisk(block.path, block.summary.header, block.size, controls=controls)
+            if not keep_seqs or any(record["kind"] != SKIP for record in decode_controls(on_disk)):
+                raise BadStage(f"{block.path} holds records that a staged block may not hold")
+
+    def _relative(self, path: str) -> str:
+        return os.path.relpath(path, self.paths.root)
+
+
+def remove_tree(disk: Disk, folder: str) -> None:
+    """Remove a folder of ours with all that is in it; of a link only the link."""
+    if os.path.islink(folder):
+        disk.unlink(folder)
+    if not os.path.isdir(folder):
+        return
+    for entry in sorted(os.listdir(folder)):
+        path = os.path.join(folder, entry)
+        if os.path.isdir(path) and not os.path.islink(path):
+            remove_tree(disk, path)
+        else:
+            disk.unlink(path)
+    disk.rmdir(folder)

@@ -1,0 +1,1 @@
+"""The way out: messages by sequence, by filter and in order; views for readers in other processes."""

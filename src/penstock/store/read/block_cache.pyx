@@ -1,0 +1,142 @@
+"""BlockCache: parts of block files in memory, shared by all who read one stream, so that a hundred consumers do not read a block a hundred times."""
+import os
+
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc
+
+from penstock.store.index.index cimport SECTION_OFFSETS
+from penstock.format.record cimport record_decode
+
+cdef enum:
+    WINDOW = 262144
+    OVERLAP = 16384                        # what a window has of the next one: a record may lie across
+    SMALLEST = 4096
+    SMALLEST_SHARED = 65536
+    SERVED_MIN = 8                         # records that make a read worth its size
+    SERVED_MIN_SHARED = 4                  # where others read, too: of a whole window; of a part of it as many less
+    WINDOWS = 64
+    UNUSED_MAX = 4096
+    ALONE_MIN = 16384                      # records after which one reader is taken to be alone
+
+
+cdef class BlockCache:
+    """The last few windows that were wanted. The active block is read from its image."""
+
+    def __cinit__(self):
+        self.size = WINDOW
+
+    def __dealloc__(self):
+        self.clear()
+
+    def clear(self):
+        """Give the memory back: nobody reads for now."""
+        cdef int n
+        for n in range(self.count):
+            free(self.windows[n].data)
+            self.windows[n].data = NULL
+            self.windows[n].block_id = 0
+        self.count = 0
+        self.unused = 0
+        self.user = NULL
+        self.shared = 0
+
+    cdef Window* window(self, StreamEngine engine, Block* block, uint64_t start, uint64_t stop, void* user, int* mine) except NULL:
+        """One that has [start, stop) of the block, which fits into it; short where the file is.
+
+        `mine` is the one that `user` had last: it is looked at first, and read into again where nobody else reads: others
+        would come to it later.
+        """
+        cdef Window* chosen
+        cdef Window* one
+        cdef int n, at = mine[0], fd
+        cdef int64_t got
+        cdef uint64_t first, size
+        cdef bint is_alone
+        self.clock += 1
+        self.unused = 0
+        if user != self.user:
+            if self.user != NULL:
+                self.shared = self.clock
+            self.user = user
+        for n in range(-1, self.count):
+            if n < 0 and at >= self.count:
+                continue
+            one = &self.windows[at if n < 0 else n]
+            if one.block_id == block.id and one.start <= start and stop <= one.stop and one.salt == block.base.salt:
+                one.used = self.clock
+                one.user = user
+                self.served += 1
+                if n >= 0:
+                    mine[0] = n
+                return one
+        is_alone = self.shared == 0 or self.clock - self.shared > ALONE_MIN
+        if is_alone and at < self.count and self.windows[at].user == user:
+            mine[0] = at
+        elif self.count < WINDOWS:
+            mine[0] = self.count
+        else:
+            mine[0] = 0
+            for n in range(1, WINDOWS):
+                if self.windows[n].used < self.windows[mine[0]].used:
+                    mine[0] = n
+        chosen = &self.windows[mine[0]]
+        if chosen.data == NULL:
+            chosen.data = <uint8_t*>malloc(WINDOW + OVERLAP)
+            if chosen.data == NULL:
+                raise MemoryError
+            self.count += 1
+        if block.file.fd < 0 and engine.log.opened >= engine.open_max:
+            engine.store.close_idle()
+        fd = engine.log.open_for_read(block.file)
+        if fd < 0:
+            raise OSError(-fd, os.strerror(-fd), os.fsdecode(block.file.path))
+        chosen.block_id = 0
+        # Who wants one message in a hundred must not have all of them read, unless others want what lies between.
+        if self.served >= SERVED_MIN or (not is_alone and self.served * <uint64_t>WINDOW >= self.size * SERVED_MIN_SHARED):
+            self.size = min(self.size * 4, <uint64_t>WINDOW)
+        else:
+            self.size = max(self.size // 4, <uint64_t>(SMALLEST if is_alone else SMALLEST_SHARED))
+        self.served = 0
+        first = start - start % self.size  # where others' windows begin, too: readers of one place share it
+        size = self.size + min(self.size, <uint64_t>OVERLAP)
+        if stop > first + size:
+            first = start
+            size = max(size, stop - start)
+        got = engine.log.disk.pread(fd, chosen.data, min(size, block.size - first), first)
+        if got < 0:
+            raise OSError(-got, os.strerror(-got), os.fsdecode(block.file.path))
+        self.reads += 1
+        self.bytes_read += got
+        chosen.block_id = block.id
+        chosen.salt = block.base.salt
+        chosen.start = first
+        chosen.stop = first + got
+        chosen.used = self.clock
+        chosen.user = user
+        return chosen
+
+    cdef const uint8_t* fetch(self, StreamEngine engine, Block* block, uint32_t row, Record* record, void* user, int* mine) except? NULL:
+        """A row's record; NULL when it is damaged. `record` has offsets into what is returned."""
+        cdef uint32_t* offsets = engine.index.section(block, SECTION_OFFSETS)
+        cdef uint64_t start = offsets[row]
+        cdef uint64_t stop = offsets[row + 1] if row + 1 < block.count else block.size
+        cdef const uint8_t* base
+        cdef Window* window
+        if block.file.image != NULL:
+            base = block.file.image + start
+            self.unused += 1
+            if self.count and self.unused > UNUSED_MAX:
+                self.clear()               # all who read have come to the end
+        elif stop - start > WINDOW:
+            base = engine.bytes_at(block, start, stop)
+        else:
+            window = self.window(engine, block, start, stop, user, mine)
+            if window.stop < stop:
+                window.block_id = 0
+                return NULL
+            base = window.data + (start - window.start)
+        if record_decode(base, 0, stop - start, &block.base, record) != 1 or record.seq != engine.index.seq_of(block, row):
+            if block.file.image == NULL and stop - start <= WINDOW:
+                window.block_id = 0        # read it again: it may have been mended meanwhile
+            return NULL
+        return base

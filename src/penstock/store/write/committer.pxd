@@ -1,0 +1,48 @@
+# The threads that commit, for whoever has something to commit. Rules: ARCHITECTURE.md ("Commit").
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+
+from penstock.store.write.deferred_file cimport DeferredFile
+from penstock.base.threads cimport pthread_cond_t, pthread_mutex_t, pthread_t
+
+cdef enum:
+    SPARES_MAX = 2
+
+cdef class Committable:
+    cdef bint is_queued                    # these belong to the committer's lock
+    cdef bint is_busy
+    cdef bint is_asked_again
+    cdef bint is_early                     # a thread is to write, or writes, beside a sync
+    cdef void work(self, bint is_asked) noexcept nogil
+    cdef int64_t due(self) noexcept nogil
+    cdef bint wants_early(self) noexcept nogil
+    cdef void write_early(self) noexcept nogil
+
+cdef class Committer:
+    cdef pthread_mutex_t* lock
+    cdef pthread_cond_t* wake
+    cdef pthread_cond_t* rested            # a thread is done with one of them or a late file: those who need to wait for that
+    cdef pthread_t* threads
+    cdef int thread_count
+    cdef int idle
+    cdef bint is_stopping
+    cdef void** queue                      # those who have something to commit, each at most once
+    cdef Py_ssize_t queue_count
+    cdef void** early                      # those who have something to write while they are synced
+    cdef Py_ssize_t early_count
+    cdef void** served                     # all of them, for what is due without being asked for
+    cdef Py_ssize_t served_count
+    cdef list owners                       # keeps them alive
+    cdef void** late                       # files that somebody is to write, the oldest first
+    cdef Py_ssize_t late_count
+    cdef uint8_t* spares[2]                # images to be used again; only the owner's thread touches them
+    cdef int spare_count
+    cdef uint64_t spare_size
+    cdef uint8_t* take_image(self, uint64_t size) noexcept nogil
+    cdef bint keep_image(self, uint8_t* image, uint64_t size) noexcept nogil
+    cdef bint ask(self, Committable one) noexcept nogil
+    cdef void ask_early(self, Committable one) noexcept nogil
+    cdef bint add_early(self, Committable one) noexcept nogil
+    cdef bint find_thread(self) noexcept nogil
+    cdef void let_go(self, bint wakes) noexcept nogil
+    cdef void write_late(self, DeferredFile file) noexcept nogil
+    cdef void halt(self) noexcept nogil

@@ -1,0 +1,16 @@
+from os import PathLike
+
+from typing_extensions import Buffer
+
+from penstock.base.disk import Disk
+
+class DeferredFile:
+    """The bytes that a file will have."""
+
+    def __init__(self, disk: Disk, path: str | PathLike[str], data: Buffer) -> None: ...
+    @property
+    def path(self) -> bytes: ...
+    @property
+    def is_done(self) -> bool: ...
+    def write_now(self) -> None: ...
+    def check(self) -> None: ...
