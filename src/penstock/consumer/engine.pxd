@@ -10,7 +10,7 @@ cdef enum:
     LOOK_NOTHING = 0
     LOOK_FOUND = 1
 
-cdef struct Parcel:                        # a message that somebody may get now; its pointers are good until the next call on this stream
+cdef struct Candidate:                     # a message that somebody may get now; its pointers are good until the next call on this stream
     uint64_t seq
     uint64_t dseq                          # the consumer sequence of this delivery
     int64_t time                           # when it was stored
@@ -65,8 +65,8 @@ cdef class ConsumerEngine(Watcher):
     cdef Py_ssize_t done_capacity
 
     cpdef bint is_paused(self, int64_t now_ns) noexcept
-    cdef int look(self, int64_t now_ns, Parcel* parcel) except -1
-    cdef int hand_over(self, Parcel* parcel, int64_t now_ns) except -1
+    cdef int look(self, int64_t now_ns, Candidate* candidate) except -1
+    cdef int hand_over(self, Candidate* candidate, int64_t now_ns) except -1
     # Each gives 1 where something changed. Of sequences that were never delivered, or are done with, nothing does.
     cpdef int ack(self, uint64_t seq, uint64_t dseq, int64_t now_ns) except -1
     cpdef int nak(self, uint64_t seq, int64_t due_ns) except -1
@@ -80,8 +80,8 @@ cdef class ConsumerEngine(Watcher):
     cdef bint is_live(self, uint64_t seq) except -1
     cdef uint64_t find_next(self) except? 0
     cdef int count_up(self) except -1
-    cdef int fill(self, uint64_t seq, Parcel* parcel) except -1
-    cdef int shorten(self, Parcel* parcel) except -1
+    cdef int fill(self, uint64_t seq, Candidate* candidate) except -1
+    cdef int shorten(self, Candidate* candidate) except -1
     cdef int pass_over(self, uint64_t seq) except -1
     cdef int hold(self, int64_t now_ns) except -1
     cdef int64_t wait_of(self, uint32_t deliveries) noexcept

@@ -232,8 +232,8 @@ cdef class ConsumerEngine(Watcher):
             self.next_seq = stop
         return seq
 
-    cdef int fill(self, uint64_t seq, Parcel* parcel) except -1:
-        """What `parcel` says of the message; 0 where it is gone or damaged."""
+    cdef int fill(self, uint64_t seq, Candidate* candidate) except -1:
+        """What `candidate` says of the message; 0 where it is gone or damaged."""
         cdef Index index = self.stream_engine.index
         cdef Py_ssize_t at = index.block_of(seq)
         cdef Block* block
@@ -248,28 +248,28 @@ cdef class ConsumerEngine(Watcher):
             return 0
         base = self.windows.fetch(self.stream_engine, block, <uint32_t>row, &record, <void*>self, &self.window)
         if base == NULL and index.doubt(block):
-            return self.fill(seq, parcel)
+            return self.fill(seq, candidate)
         if base == NULL:
             self.stream_engine.store.note_damage(block.id, index.section(block, SECTION_OFFSETS)[row], seq)
             return 0
         if record.flags & FLAG_ERASED:
             return 0
-        parcel.seq = seq
-        parcel.time = record.time
-        parcel.subject = base + record.subject
-        parcel.subject_size = record.subject_size
-        parcel.headers = base + record.headers
-        parcel.headers_size = record.headers_size
-        parcel.payload = base + record.payload
-        parcel.payload_size = record.payload_size
-        parcel.dseq = self.table.delivered_consumer_seq + 1
+        candidate.seq = seq
+        candidate.time = record.time
+        candidate.subject = base + record.subject
+        candidate.subject_size = record.subject_size
+        candidate.headers = base + record.headers
+        candidate.headers_size = record.headers_size
+        candidate.payload = base + record.payload
+        candidate.payload_size = record.payload_size
+        candidate.dseq = self.table.delivered_consumer_seq + 1
         if self.headers_only:
-            self.shorten(parcel)
+            self.shorten(candidate)
         return 1
 
-    cdef int shorten(self, Parcel* parcel) except -1:
+    cdef int shorten(self, Candidate* candidate) except -1:
         """Leave the payload out, and have the headers tell its size."""
-        cdef size_t size = parcel.headers_size + 64
+        cdef size_t size = candidate.headers_size + 64
         cdef uint8_t* out
         cdef void* grown
         if size > self.scratch_size:
@@ -279,19 +279,19 @@ cdef class ConsumerEngine(Watcher):
             self.scratch = <uint8_t*>grown
             self.scratch_size = size
         out = self.scratch
-        if parcel.headers_size >= 2:
-            memcpy(out, parcel.headers, parcel.headers_size - 2)
-            out += parcel.headers_size - 2
+        if candidate.headers_size >= 2:
+            memcpy(out, candidate.headers, candidate.headers_size - 2)
+            out += candidate.headers_size - 2
         else:
             memcpy(out, b"NATS/1.0\r\n", 10)
             out += 10
         memcpy(out, b"Nats-Msg-Size: ", 15)
         out += 15
-        out += write_decimal(out, parcel.payload_size)
+        out += write_decimal(out, candidate.payload_size)
         memcpy(out, b"\r\n\r\n", 4)
-        parcel.headers = self.scratch
-        parcel.headers_size = <uint32_t>(out + 4 - self.scratch)
-        parcel.payload_size = 0
+        candidate.headers = self.scratch
+        candidate.headers_size = <uint32_t>(out + 4 - self.scratch)
+        candidate.payload_size = 0
         return 0
 
     # Delivery.
@@ -322,7 +322,7 @@ cdef class ConsumerEngine(Watcher):
         """Whether the time until which it is paused, one of the machine's clock, is still to come."""
         return now_ns + self.stream_engine.clock.offset_ns < self.paused_until_ns
 
-    cdef int look(self, int64_t now_ns, Parcel* parcel) except -1:
+    cdef int look(self, int64_t now_ns, Candidate* candidate) except -1:
         cdef uint64_t seq
         cdef AckEntry* entry
         self.wake_ns = 0
@@ -332,10 +332,10 @@ cdef class ConsumerEngine(Watcher):
                 return LOOK_NOTHING
         while self.table.pending_count and self.hold(now_ns):
             entry = self.table.pending_entry(self.held)
-            if self.fill(self.held, parcel):
+            if self.fill(self.held, candidate):
                 self.count_up()
-                parcel.deliveries = entry.deliveries + 1
-                parcel.pending = self.count
+                candidate.deliveries = entry.deliveries + 1
+                candidate.pending = self.count
                 return LOOK_FOUND
             if self.tells:
                 self.dropped.append((self.held, entry.dseq, entry.deliveries))
@@ -349,17 +349,17 @@ cdef class ConsumerEngine(Watcher):
             seq = self.find_next()
             if seq == 0:
                 return LOOK_NOTHING
-            if self.fill(seq, parcel):
+            if self.fill(seq, candidate):
                 break
             self.pass_over(seq)
         if self.replay_to >= seq and self.replay_ns:
-            self.wake_ns = self.replay_ns + max(parcel.time - self.replay_time, 0)
+            self.wake_ns = self.replay_ns + max(candidate.time - self.replay_time, 0)
             if now_ns < self.wake_ns:
                 return LOOK_NOTHING
             self.wake_ns = 0
         self.count_up()
-        parcel.deliveries = 1
-        parcel.pending = self.count - 1 if self.count else 0
+        candidate.deliveries = 1
+        candidate.pending = self.count - 1 if self.count else 0
         return LOOK_FOUND
 
     cdef int pass_over(self, uint64_t seq) except -1:
@@ -386,20 +386,20 @@ cdef class ConsumerEngine(Watcher):
             return FOREVER
         return now_ns + wait if wait < FOREVER - now_ns else FOREVER   # centuries: never, not at once
 
-    cdef int hand_over(self, Parcel* parcel, int64_t now_ns) except -1:
+    cdef int hand_over(self, Candidate* candidate, int64_t now_ns) except -1:
         cdef uint32_t deliveries = 0
-        if parcel.deliveries > 1:
-            if self.table.put_again(parcel.seq, now_ns, self.deadline(parcel.deliveries, now_ns), &deliveries) == 0:
+        if candidate.deliveries > 1:
+            if self.table.put_again(candidate.seq, now_ns, self.deadline(candidate.deliveries, now_ns), &deliveries) == 0:
                 raise MemoryError
             self.held = 0
         else:
-            if self.table.put(parcel.seq, now_ns, self.deadline(1, now_ns)) == 0:
+            if self.table.put(candidate.seq, now_ns, self.deadline(1, now_ns)) == 0:
                 raise MemoryError
-            self.pass_over(parcel.seq)
-            self.replay_time = parcel.time
+            self.pass_over(candidate.seq)
+            self.replay_time = candidate.time
             self.replay_ns = now_ns
             if self.collects and self.table.policy == ACK_NONE:
-                self.finish(parcel.seq)
+                self.finish(candidate.seq)
         self.last_delivered_ns = now_ns
         return 0
 
@@ -567,23 +567,23 @@ cdef class ConsumerEngine(Watcher):
 
     def take(self, int64_t now_ns, Py_ssize_t most):
         """Deliver up to `most` messages."""
-        cdef Parcel parcel
+        cdef Candidate candidate
         cdef Delivered one
         found = []
-        while len(found) < most and self.look(now_ns, &parcel) == LOOK_FOUND:
+        while len(found) < most and self.look(now_ns, &candidate) == LOOK_FOUND:
             one = Delivered.__new__(Delivered)
-            one.message = _message(&parcel)
-            one.deliveries = parcel.deliveries
-            one.pending = parcel.pending
-            self.hand_over(&parcel, now_ns)
+            one.message = _message(&candidate)
+            one.deliveries = candidate.deliveries
+            one.pending = candidate.pending
+            self.hand_over(&candidate, now_ns)
             one.consumer_seq = self.table.delivered_consumer_seq
             found.append(one)
         return found
 
     def is_ready(self, int64_t now_ns):
         """Whether something could be delivered now."""
-        cdef Parcel parcel
-        return self.look(now_ns, &parcel) == LOOK_FOUND
+        cdef Candidate candidate
+        return self.look(now_ns, &candidate) == LOOK_FOUND
 
     def collect_due(self, int64_t now_ns):
         """Look at what is due: whether something is, and may be delivered again."""
@@ -638,14 +638,14 @@ cdef class ConsumerEngine(Watcher):
         return taken
 
 
-cdef Message _message(const Parcel* parcel):
+cdef Message _message(const Candidate* candidate):
     cdef Message message = Message.__new__(Message)
-    message.seq = parcel.seq
-    message.time_ns = parcel.time
-    message.subject = parcel.subject[:parcel.subject_size].decode("utf-8", "backslashreplace")
-    message.data = parcel.payload[:parcel.payload_size] if parcel.payload_size else b""
-    if parcel.headers_size:
-        message.raw_headers = parcel.headers[:parcel.headers_size]
+    message.seq = candidate.seq
+    message.time_ns = candidate.time
+    message.subject = candidate.subject[:candidate.subject_size].decode("utf-8", "backslashreplace")
+    message.data = candidate.payload[:candidate.payload_size] if candidate.payload_size else b""
+    if candidate.headers_size:
+        message.raw_headers = candidate.headers[:candidate.headers_size]
     return message
 
 

@@ -1,7 +1,7 @@
 # How a consumer's messages leave.
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from penstock.consumer.engine cimport ConsumerEngine, Parcel
+from penstock.consumer.engine cimport ConsumerEngine, Candidate
 from penstock.broker.routing.client cimport Client
 from penstock.broker.routing.subscriber cimport Subscriber
 from penstock.broker.routing.router cimport Router
@@ -33,6 +33,6 @@ cdef class Outbox(Subscriber):
     cdef bint is_choked(self, const uint8_t* subject, uint32_t size, Hearing* hearing) except -1
     cdef bint give(self, MessageView* view, const uint8_t* subject, uint32_t size, Hearing* hearing) except -1
     cdef int tell(self, const uint8_t* subject, uint32_t size, bytes headers, bytes reply) except -1
-    cdef uint32_t address(self, Parcel* parcel, MessageView* view) noexcept
-    cdef uint32_t make_ack_subject(self, Parcel* parcel) noexcept
+    cdef uint32_t address(self, Candidate* candidate, MessageView* view) noexcept
+    cdef uint32_t make_ack_subject(self, Candidate* candidate) noexcept
     cdef int add_pin(self, MessageView* view) except -1

@@ -143,30 +143,30 @@ cdef class Outbox(Subscriber):
 
     # What it says.
 
-    cdef uint32_t address(self, Parcel* parcel, MessageView* view) noexcept:
+    cdef uint32_t address(self, Candidate* candidate, MessageView* view) noexcept:
         """Make a letter of a message; the size of what says where to acknowledge it."""
-        view.subject = parcel.subject
-        view.subject_size = parcel.subject_size
-        view.headers = parcel.headers
-        view.headers_size = parcel.headers_size
-        view.payload = parcel.payload
-        view.payload_size = parcel.payload_size
+        view.subject = candidate.subject
+        view.subject_size = candidate.subject_size
+        view.headers = candidate.headers
+        view.headers_size = candidate.headers_size
+        view.payload = candidate.payload
+        view.payload_size = candidate.payload_size
         view.reply = self.ack_subject
-        view.reply_size = self.make_ack_subject(parcel)
+        view.reply_size = self.make_ack_subject(candidate)
         return view.reply_size
 
-    cdef uint32_t make_ack_subject(self, Parcel* parcel) noexcept:
+    cdef uint32_t make_ack_subject(self, Candidate* candidate) noexcept:
         """Where the message is to be acknowledged: its size."""
         cdef uint8_t* out = self.ack_subject + self.prefix_size
-        out = _put_number(out, parcel.deliveries)
+        out = _put_number(out, candidate.deliveries)
         out[0] = c"."
-        out = _put_number(out + 1, parcel.seq)
+        out = _put_number(out + 1, candidate.seq)
         out[0] = c"."
-        out = _put_number(out + 1, parcel.dseq)
+        out = _put_number(out + 1, candidate.dseq)
         out[0] = c"."
-        out = _put_number(out + 1, <uint64_t>parcel.time)
+        out = _put_number(out + 1, <uint64_t>candidate.time)
         out[0] = c"."
-        out = _put_number(out + 1, parcel.pending)
+        out = _put_number(out + 1, candidate.pending)
         return <uint32_t>(out - self.ack_subject)
 
     cdef int add_pin(self, MessageView* view) except -1:

@@ -1,7 +1,7 @@
 # The requests that wait for a consumer's messages.
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from penstock.consumer.engine cimport ConsumerEngine, Parcel
+from penstock.consumer.engine cimport ConsumerEngine, Candidate
 from penstock.broker.routing.message_view cimport MessageView
 from penstock.broker.consumers.outbox cimport CLOCK_EVERY, QUANTUM, Hearing, Outbox
 from penstock.broker.consumers.ack_parser cimport Asked
@@ -54,6 +54,6 @@ cdef class PullQueue(Outbox):
     cdef void requeue(self, Request* request) noexcept
     cdef int64_t sweep(self, bint is_end, int64_t mono_ns) except? -1
     cdef int pin_fits(self, Request* request, bint* has_new_pin) except -1
-    cdef Request* choose(self, Parcel* parcel, uint64_t size, int64_t mono_ns, bint* has_new_pin) except? NULL
+    cdef Request* choose(self, Candidate* candidate, uint64_t size, int64_t mono_ns, bint* has_new_pin) except? NULL
     cdef bint is_in_pause(self, int64_t now_ns) noexcept
     cdef int pull(self, int64_t now_ns, int64_t* mono_ns, int64_t until_ns) except -1

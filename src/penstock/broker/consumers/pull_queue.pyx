@@ -253,7 +253,7 @@ cdef class PullQueue(Outbox):
             return 1
         return -2
 
-    cdef Request* choose(self, Parcel* parcel, uint64_t size, int64_t mono_ns, bint* has_new_pin) except? NULL:
+    cdef Request* choose(self, Candidate* candidate, uint64_t size, int64_t mono_ns, bint* has_new_pin) except? NULL:
         """Who gets the message; NULL: nobody may have it now."""
         cdef Request* request
         cdef Request* stop = NULL          # from here on they were passed over already
@@ -274,7 +274,7 @@ cdef class PullQueue(Outbox):
                     self.drop(request)
                     continue
             elif self.is_overflow and (request.min_pending > 0 or request.min_ack_pending > 0):
-                fits = ((request.min_pending > 0 and request.min_pending <= <int64_t>(parcel.pending + 1))
+                fits = ((request.min_pending > 0 and request.min_pending <= <int64_t>(candidate.pending + 1))
                         or (request.min_ack_pending > 0 and request.min_ack_pending <= <int64_t>self.engine.table.pending_count))
             if fits:
                 self.resolve(request.reply, request.reply_size, &request.hearing)
@@ -306,7 +306,7 @@ cdef class PullQueue(Outbox):
 
     cdef int pull(self, int64_t now_ns, int64_t* mono_ns, int64_t until_ns) except -1:
         cdef ConsumerEngine engine = self.engine
-        cdef Parcel parcel
+        cdef Candidate candidate
         cdef MessageView view
         cdef Request* request
         cdef uint64_t size
@@ -314,7 +314,7 @@ cdef class PullQueue(Outbox):
         cdef bint has_new_pin = False, is_end = True
         self.is_last_choked = False
         while self.first != NULL:
-            if engine.look(now_ns, &parcel) != LOOK_FOUND:
+            if engine.look(now_ns, &candidate) != LOOK_FOUND:
                 if self.is_in_pause(now_ns):
                     if not self.is_replaying:
                         self.sweep(False, mono_ns[0])
@@ -322,9 +322,9 @@ cdef class PullQueue(Outbox):
                     return 0
                 is_end = not engine.is_full
                 break
-            self.address(&parcel, &view)
-            size = <uint64_t>parcel.subject_size + view.reply_size + parcel.headers_size + parcel.payload_size
-            request = self.choose(&parcel, size, mono_ns[0], &has_new_pin)
+            self.address(&candidate, &view)
+            size = <uint64_t>candidate.subject_size + view.reply_size + candidate.headers_size + candidate.payload_size
+            request = self.choose(&candidate, size, mono_ns[0], &has_new_pin)
             if request == NULL:
                 is_end = not self.is_last_choked
                 break
@@ -333,7 +333,7 @@ cdef class PullQueue(Outbox):
             if not self.give(&view, request.reply, request.reply_size, &request.hearing):
                 self.drop(request)         # it may not hear this
                 continue
-            engine.hand_over(&parcel, now_ns)
+            engine.hand_over(&candidate, now_ns)
             self.is_changed = True
             self.is_replaying = False
             count += 1

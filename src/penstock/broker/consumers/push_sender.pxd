@@ -1,7 +1,7 @@
 # A consumer's messages to a subject.
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from penstock.consumer.engine cimport ConsumerEngine, Parcel
+from penstock.consumer.engine cimport ConsumerEngine, Candidate
 from penstock.broker.routing.message_view cimport MessageView
 from penstock.broker.consumers.outbox cimport CLOCK_EVERY, QUANTUM, Hearing
 from penstock.broker.consumers.pull_queue cimport PullQueue

@@ -16,7 +16,7 @@ cdef class PushSender(PullQueue):
 
     cdef int push(self, int64_t now_ns, int64_t* mono_ns, int64_t until_ns) except -1:
         cdef ConsumerEngine engine = self.engine
-        cdef Parcel parcel
+        cdef Candidate candidate
         cdef MessageView view
         cdef const uint8_t* subject = <const uint8_t*>PyBytes_AS_STRING(self.deliver_subject)
         cdef uint32_t subject_size = <uint32_t>PyBytes_GET_SIZE(self.deliver_subject)
@@ -27,18 +27,18 @@ cdef class PushSender(PullQueue):
             self.resolve(subject, subject_size, &self.hearing)
             if self.is_choked(subject, subject_size, &self.hearing):
                 break
-            if engine.look(now_ns, &parcel) != LOOK_FOUND:
+            if engine.look(now_ns, &candidate) != LOOK_FOUND:
                 if self.is_in_pause(now_ns):
                     self.sent_ns = max(mono_ns[0], mono_ns[0] + engine.wake_ns - now_ns - self.heartbeat_ns)
                 break
-            self.address(&parcel, &view)
-            size = <uint64_t>view.reply_size + parcel.headers_size + parcel.payload_size
-            if self.rate > 0 and not self.has_tokens(size + parcel.subject_size, mono_ns[0]):
+            self.address(&candidate, &view)
+            size = <uint64_t>view.reply_size + candidate.headers_size + candidate.payload_size
+            if self.rate > 0 and not self.has_tokens(size + candidate.subject_size, mono_ns[0]):
                 break
             if not self.give(&view, subject, subject_size, &self.hearing):
                 self.notice()              # who listened is gone
                 break
-            engine.hand_over(&parcel, now_ns)
+            engine.hand_over(&candidate, now_ns)
             self.is_changed = True
             self.sent_ns = mono_ns[0]
             if self.window:
