@@ -16,10 +16,11 @@ from penstock.base.disk import Disk
 from penstock.consumer.ack_table import AckTable
 from penstock.format import constants
 from penstock.format import consumer_log_record as ledger_record
-from penstock.format.block_header import BlockHeader, StreamPaths, decode_header
+from penstock.format.block_header import BlockHeader, decode_header
 from penstock.format.checked_file import write_checked
 from penstock.format.head import decode_head
 from penstock.format.identity import Identity, decode_identity, write_identity
+from penstock.format.paths import StreamPaths
 from penstock.format.record import encode_message
 from penstock.store.consumer_log.entries import LogHeader, log_name
 from penstock.store.file_store import FileStore

@@ -12,13 +12,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from penstock.base.disk import Disk
 from penstock.consumer.ack_table import AckTable
 from penstock.consumer.config import make_config
 from penstock.consumer.consumer import POLICIES, Meta, encode_meta
 from penstock.store.consumer_log.consumer_log import ConsumerLog
 from penstock.store.open.report import Report
 from penstock.store.write.commit_log import Committer
-from penstock.base.disk import Disk
 
 SECOND = 10**9
 STREAM_ID = bytes.fromhex("00112233445566778899aabbccddeeff")

@@ -32,8 +32,8 @@ from penstock.errors import (
     StoreClosed,
     StoreLocked,
 )
-from penstock.format.block_header import StreamPaths
 from penstock.format.identity import read_identity, with_config, write_identity
+from penstock.format.paths import StreamPaths
 from penstock.testing import SPACE_KINDS, CrashDisk, FakeClock, crash_image
 
 # Places.

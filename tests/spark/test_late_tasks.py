@@ -16,7 +16,7 @@ import penstock
 from penstock.base.disk import Disk
 from penstock.db.adopt import root_of
 from penstock.db.stage import Stage, discard_job
-from penstock.format.block_header import StreamPaths
+from penstock.format.paths import StreamPaths
 from penstock.spark.errors import PenstockSparkError
 from penstock.spark.sink.writer import PenstockStreamWriter, PenstockWriter
 from penstock.store.open.adopt_plan import read_batches

@@ -16,8 +16,8 @@ from penstock.check.blocks import check_store
 from penstock.consumer.config import make_config
 from penstock.consumer.rules import admit
 from penstock.errors import NotAStore, StreamNotFound
-from penstock.format.block_header import StreamPaths
 from penstock.format.checked_file import write_checked
+from penstock.format.paths import StreamPaths
 from penstock.spark.pipelines import verify
 from penstock.spark.pipelines.block_check import BlockRun
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.base.disk import Disk
 from penstock.base.seq_set import SeqSet
-from penstock.format.block_header import StreamPaths
+from penstock.format.paths import StreamPaths
 from penstock.store.base import ROLLUP
 from penstock.store.deletes import deletes_file as kept_deletes
 from penstock.store.deletes import recorder as deletes_keeper

@@ -10,9 +10,9 @@ import pytest
 
 from penstock.errors import StoreError
 from penstock.store.file_store import FileStore
-from penstock.store.index.tables import drop_images
 from penstock.store.limits import Limits
 from penstock.store.write.batch import Batch
+from penstock.store.write.engine_blocks import drop_images
 from penstock.testing import CrashDisk
 
 BATCH = [("a", bytes([n]) * 60_000) for n in range(40)]

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from penstock.store.file_store import FileStore
-from penstock.store.index.tables import dead_blocks
 from penstock.store.limits import Limits
 from penstock.store.read.snapshot import Snapshot
 from penstock.store.write.batch import Batch
 from penstock.store.write.committer import Committer
+from penstock.store.write.engine_blocks import dead_blocks
 from penstock.testing import CrashDisk
 
 KIB, MIB = 1 << 10, 1 << 20

@@ -21,7 +21,7 @@ from penstock.check.evidence import read_evidence
 from penstock.consumer.consumer import decode_meta, table_of
 from penstock.db.lock import holder_of
 from penstock.errors import CorruptBlock, NewerFormat, NotAStore, PenstockError
-from penstock.format.block_header import BlockHeader, StreamPaths, decode_header, parse_block_name
+from penstock.format.block_header import BlockHeader, decode_header
 from penstock.format.block_scan import BlockScan, scan_block
 from penstock.format.constants import (
     HEAD_SIZE,
@@ -34,6 +34,7 @@ from penstock.format.constants import (
 )
 from penstock.format.head import Head, decode_head
 from penstock.format.identity import Identity, decode_identity
+from penstock.format.paths import StreamPaths, parse_block_name
 from penstock.format.truncation import read_cut
 from penstock.store.consumer_log.entries import Entry, read_entries
 from penstock.store.deletes.deletes_file import read_kept

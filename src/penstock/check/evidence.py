@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from penstock.base.disk import Disk
 from penstock.base.seq_set import SeqSet
-from penstock.format.block_header import StreamPaths
 from penstock.format.constants import KINDS
 from penstock.format.head import Head
+from penstock.format.paths import StreamPaths
 from penstock.format.record import RecordError, decode
 from penstock.store.index.checkpoint import BlockRow, decode_checkpoint
 from penstock.store.index.summary import CONTROLS, SEQS, Summary, decode_summary

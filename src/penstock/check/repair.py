@@ -27,10 +27,11 @@ from penstock.check.open_store import OpenStore
 from penstock.db.database import Database
 from penstock.db.stream import Stream
 from penstock.errors import PenstockError
-from penstock.format.block_header import BlockHeader, decode_front, parse_block_name
+from penstock.format.block_header import BlockHeader, decode_front
 from penstock.format.block_scan import scan_block
 from penstock.format.constants import FLAGS, HEADER_STRIDE, REASONS, RECORDS_START
 from penstock.format.identity import Identity, read_identity, write_identity
+from penstock.format.paths import parse_block_name
 from penstock.format.record import decode
 from penstock.format.small_file import free_name, set_aside
 from penstock.store.file_store import FileStore

@@ -11,7 +11,7 @@ from penstock.check.open_store import OpenStore
 from penstock.cli.output import OK, REFUSED, Advance, complain, console, count, print_json, progress
 from penstock.db.database import Database, check_name
 from penstock.errors import UsageError
-from penstock.format.block_header import StreamPaths
+from penstock.format.paths import StreamPaths
 from penstock.store.file_store import FileStore
 from penstock.store.open.first_generation import Migration, migrate_legacy, read_lines
 from penstock.store.open.stream_folders import place_of

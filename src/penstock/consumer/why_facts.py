@@ -9,7 +9,7 @@ from penstock.base.subject import Filters, any_overlap
 from penstock.consumer.consumer import Consumer
 from penstock.consumer.why import ConsumerFacts, Delivery, Listeners, MessageFacts
 from penstock.errors import ReadError
-from penstock.format.block_header import StreamPaths
+from penstock.format.paths import StreamPaths
 from penstock.store.base import Store
 from penstock.store.deletes.deletes import RETOLD, read_deletes
 from penstock.store.read.message import Message

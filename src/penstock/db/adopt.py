@@ -22,7 +22,7 @@ from penstock.errors import (
     StoreLocked,
     StreamSealed,
 )
-from penstock.format.block_header import StreamPaths
+from penstock.format.paths import StreamPaths
 from penstock.store.file_store import FileStore
 from penstock.store.open.adopt_plan import read_batches
 from penstock.store.open.adoption import (
@@ -146,11 +146,11 @@ def _without_duplicates(
 
 def _carry_marks(target: FileStore, scan: Any, data: bytes, part: Batch, without: set[int]) -> None:
     """The ids and expiries of the messages that were written once more."""
-    from penstock.store.index import tables as kernel
+    from penstock.store.index.ids_and_expiries import marked_rows
     from penstock.store.open.recovery import read_marks
 
     seqs = dict(zip((row for row in range(scan.count) if row not in without), part.seqs(), strict=True))
-    rows = [row for row in kernel.marked_rows(scan, data) if row[0] in seqs]
+    rows = [row for row in marked_rows(scan, data) if row[0] in seqs]
     for row, (_, stored, hashed, expiry) in zip(rows, read_marks(rows), strict=True):
         target.note_mark(seqs[row[0]], stored, hashed, expiry)
 

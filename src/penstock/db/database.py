@@ -35,7 +35,6 @@ from penstock.errors import (
     StreamNotFound,
     WriteFailed,
 )
-from penstock.format.block_header import StreamPaths, parse_block_name
 from penstock.format.identity import (
     Identity,
     create_identity,
@@ -44,6 +43,7 @@ from penstock.format.identity import (
     with_config,
     write_identity,
 )
+from penstock.format.paths import StreamPaths, parse_block_name
 from penstock.store.file_store import FileStore
 from penstock.store.limits import DURABILITIES
 from penstock.store.memory_store import MemoryStore

@@ -20,10 +20,10 @@ import msgspec
 from penstock.base.clock import Clock
 from penstock.base.disk import Disk
 from penstock.errors import PenstockError, StoreError
-from penstock.format.block_header import STAGE_NAME, StreamPaths
 from penstock.format.identity import read_identity
+from penstock.format.paths import STAGE_NAME, StreamPaths
 from penstock.store.file_store import FileStore
-from penstock.store.index import tables as kernel
+from penstock.store.index import loading
 from penstock.store.open.adopt_plan import jobs_being_adopted
 from penstock.store.open.adoption import BadStage, remove_tree
 from penstock.store.write.batch import Batch
@@ -86,7 +86,7 @@ class Stage:
             clock=_StageClock(),
         )
         if start_seq > 1:
-            kernel.set_ends(self.store.index, start_seq, start_seq - 1)
+            loading.set_ends(self.store.index, start_seq, start_seq - 1)
             self.store.engine.log.start_at(start_seq - 1)
         self.rules = StreamRules(_unlimited(self.config), self.store)
         self.messages = 0

@@ -13,8 +13,8 @@ import msgspec
 from penstock.base.disk import Disk
 from penstock.base.xxh64 import xxh64_of
 from penstock.errors import CorruptBlock, NewerFormat, PenstockError
-from penstock.format.block_header import StreamPaths
 from penstock.format.bounds import ID_MAX, INT64_MAX, decode_json
+from penstock.format.paths import StreamPaths
 
 FORMAT = 1
 

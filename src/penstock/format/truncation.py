@@ -15,9 +15,9 @@ import msgspec
 from penstock.base.disk import Disk
 from penstock.base.seq_set import SeqSet
 from penstock.errors import CorruptBlock
-from penstock.format.block_header import StreamPaths
 from penstock.format.bounds import ID_MAX, SEQ_MAX, ranges_hold
 from penstock.format.checked_file import read_checked, write_checked
+from penstock.format.paths import StreamPaths
 
 _Seq = Annotated[int, msgspec.Meta(ge=0, le=SEQ_MAX)]
 

@@ -15,9 +15,10 @@ from typing import Any
 from penstock.base.disk import Disk
 from penstock.base.seq_set import SeqSet
 from penstock.errors import StoreError
-from penstock.format.block_header import BlockHeader, StreamPaths, boot_id
+from penstock.format.block_header import BlockHeader, boot_id
 from penstock.format.constants import RECORDS_START
 from penstock.format.head import Head, decode_head
+from penstock.format.paths import StreamPaths
 from penstock.store.index.checkpoint import DENSE, Checkpoint, decode_checkpoint, open_checkpoint
 from penstock.store.open.recovery import BlockOnDisk, CheckpointUnfit, Recovered, Recovery
 from penstock.store.open.report import Report

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Literal
 from penstock.base.disk import Disk
 from penstock.base.seq_set import SeqSet
 from penstock.errors import CorruptBlock, StoreError
-from penstock.format.block_header import StreamPaths
 from penstock.format.head import decode_head
 from penstock.format.identity import read_identity
+from penstock.format.paths import StreamPaths
 from penstock.scan.rows import Damage, Scan
 from penstock.scan.schema import HeadersAs, choose_columns, schema
 from penstock.store.open.recovery import subtract

@@ -12,8 +12,8 @@ from itertools import pairwise
 from penstock.base.disk import Disk
 from penstock.base.seq_set import SeqSet
 from penstock.base.subject import Filters
-from penstock.format.block_header import StreamPaths
 from penstock.format.identity import read_identity
+from penstock.format.paths import StreamPaths
 from penstock.scan.checkpoint_view import lean_view, no_collection
 from penstock.scan.part import Part, StreamChanged, part_columns, part_schema, read_part
 from penstock.scan.rows import may_hold

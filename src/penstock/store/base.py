@@ -28,7 +28,6 @@ from penstock.format.constants import REASONS
 from penstock.store.ages import Ages
 from penstock.store.closed import ClosedStore
 from penstock.store.deletes.delete_markers import Replaced, replace_expired
-from penstock.store.index import tables as kernel
 from penstock.store.index.ids_and_expiries import IdsAndExpiries
 from penstock.store.index.index import Index
 from penstock.store.limits import Limits
@@ -36,6 +35,7 @@ from penstock.store.open.report import Report
 from penstock.store.read.message import Message
 from penstock.store.read.reader import Query, Reader
 from penstock.store.state import StoreState, SubjectState
+from penstock.store.write import engine_blocks
 from penstock.store.write.batch import Batch
 from penstock.store.write.dedupe import DedupeWindow
 from penstock.store.write.engine import DELETED, EOF, StreamEngine
@@ -558,7 +558,7 @@ class Store:
 
     def close_idle(self) -> None:
         """Many block files are open: keep the newest half."""
-        kernel.idle_descriptors(self.engine, self.engine.open_max // 2)
+        engine_blocks.idle_descriptors(self.engine, self.engine.open_max // 2)
 
     def block_path(self, block_id: int) -> str:
         return f"{self.name}/{block_id}"
@@ -605,5 +605,5 @@ class Store:
 
 def forget_block_memory(engine: StreamEngine) -> None:
     """Images and descriptors of sealed blocks that are not needed any more."""
-    kernel.drop_images(engine)
-    kernel.idle_descriptors(engine, 64)
+    engine_blocks.drop_images(engine)
+    engine_blocks.idle_descriptors(engine, 64)

@@ -18,16 +18,17 @@ from penstock.base.disk import Disk
 from penstock.base.seq_set import SeqSet
 from penstock.base.subject import Filters
 from penstock.errors import CorruptBlock, DiskFull, ReadOnlyStore, StoreError, WriteFailed
-from penstock.format.block_header import BlockHeader, StreamPaths, boot_id
+from penstock.format.block_header import BlockHeader, boot_id
 from penstock.format.block_scan import scan_block
 from penstock.format.bounds import LEAP_MAX
 from penstock.format.constants import REASONS, RECORDS_START
+from penstock.format.paths import StreamPaths
 from penstock.format.small_file import set_aside, temporary_files
 from penstock.format.truncation import Cut, read_cut, write_cut
 from penstock.store.base import COMPACT, EVERYTHING, LOST, NEVER, SKIPPED, USER, Store, forget_block_memory
 from penstock.store.deletes.deletes_file import BY_USER
 from penstock.store.deletes.recorder import DeletesRecorder
-from penstock.store.index import tables as kernel
+from penstock.store.index import loading, tables
 from penstock.store.index.agreement import alive_in
 from penstock.store.index.checkpoint import BlockRow, Checkpoint
 from penstock.store.index.ids_and_expiries import IdsAndExpiries
@@ -40,6 +41,7 @@ from penstock.store.open.adoption import Adoption
 from penstock.store.open.deferred_writes import Opening
 from penstock.store.open.recovery import BlockOnDisk, Recovered, Recovery, marks_of, recover, subtract
 from penstock.store.open.report import format_ranges
+from penstock.store.write import engine_blocks
 from penstock.store.write.batch import Batch
 from penstock.store.write.commit_log import CommitLog
 from penstock.store.write.committer import Committer
@@ -162,7 +164,7 @@ class FileStore(Store):
         is_clean = found.is_clean
         cut = self.pending_cut
         self.epoch = max(found.epoch, cut.epoch if cut else 0) + (0 if is_clean or cut else 1)
-        kernel.set_last_time(self.engine, found.last_time)
+        self.engine.last_time = found.last_time
         found.leftovers += temporary_files(self.paths.root)
         do(lambda: self._tidy(found))
         do(lambda: self._open_head(found))
@@ -198,7 +200,7 @@ class FileStore(Store):
     def _finish_opening(self, erased: list[int]) -> None:
         for seq in erased:
             self._try(lambda seq=seq: self._overwrite(seq))
-        self.engine.log.publish_head(*kernel.last_position(self.engine), False)
+        self.engine.log.publish_head(*engine_blocks.last_position(self.engine), False)
         self.enforce_limits()
         if self.index.emptied:
             self._retire()
@@ -220,7 +222,7 @@ class FileStore(Store):
     def _begin_head(self, found: Recovered) -> None:
         """Before anything is acknowledged: a HEAD that still said "stopped" after a power cut would hide that we were
         there."""
-        self.engine.log.publish_head(*kernel.last_position(self.engine), False)
+        self.engine.log.publish_head(*engine_blocks.last_position(self.engine), False)
         self.engine.log.sync_head()
         if found.head is None:
             self.disk.sync_folder(self.paths.root)
@@ -282,7 +284,7 @@ class FileStore(Store):
         has_room = RECORDS_START <= last.size < RECORDS_START + self.limits.block_size
         if is_clean and not torn and has_room:
             capacity = RECORDS_START + max(self.limits.block_size, last.size) + 131072
-            kernel.continue_block(self.engine, last.data[: last.size], capacity, last.scan.control_spans())
+            engine_blocks.continue_block(self.engine, last.data[: last.size], capacity, last.scan.control_spans())
             self.marks = last.marks
         else:
             for path in [block.path for block in found.blocks if not block.is_synced]:
@@ -306,7 +308,7 @@ class FileStore(Store):
         ]
         if last_seq > data_last:
             # Sequences that were given out (HEAD knew) and of which there is no record.
-            kernel.set_ends(self.index, min(self.index.floor, data_last + 1), data_last)
+            loading.set_ends(self.index, min(self.index.floor, data_last + 1), data_last)
             committed = min(last_seq, max(found.newly_lost.last or 0, data_last))
             if committed > data_last:
                 self._skip(data_last + 1, committed - data_last, LOST, now)
@@ -336,12 +338,12 @@ class FileStore(Store):
         lost = ((first, seq + 1),)
         text = f"a consumer was given messages {format_ranges(lost)}, which are not in the stream any more"
         self.report.add("lost sequences", self.paths.root, text, seqs=lost)
-        kernel.set_ends(self.index, self.index.floor, seq)
+        loading.set_ends(self.index, self.index.floor, seq)
         self.opening.last_seq = seq
         self.opening.do(lambda: self._record_above(first, seq))
 
     def _record_above(self, first: int, seq: int) -> None:
-        kernel.set_ends(self.index, self.index.floor, first - 1)
+        loading.set_ends(self.index, self.index.floor, first - 1)
         self._skip(first, seq + 1 - first, LOST, self.clock.now_ns())
         self.commit()
 
@@ -362,7 +364,7 @@ class FileStore(Store):
 
     def block_sealed(self, block_id: int, spans: list[tuple[int, int]]) -> None:
         """The active block is full: write its summary and give back what memory can be spared."""
-        controls = kernel.parts_of(self.engine, block_id, spans)
+        controls = engine_blocks.parts_of(self.engine, block_id, spans)
         assert self.marks is not None
         self._write_summary(block_id, controls, self.marks, [])
         self._renew_marks()
@@ -378,13 +380,13 @@ class FileStore(Store):
     ) -> None:
         index = self.index
         facts = self.query.block(block_id)
-        names, subject_filter = kernel.names_of(index, block_id)
+        names, subject_filter = tables.names_of(index, block_id)
         ids, expiries = marks.sections(index, block_id)
         data = encode_summary(
             self.headers[block_id],
             facts,
             self.numbering,
-            [kernel.rows_of(index, block_id, which) for which in range(4)],
+            [tables.rows_of(index, block_id, which) for which in range(4)],
             names,
             controls,
             ids,
@@ -396,7 +398,7 @@ class FileStore(Store):
         self.summary_bytes = getattr(self, "summary_bytes", 0) + len(data)
         path = self.paths.summary(block_id, self.headers[block_id].generation)
         self.summaries.write(path, data)
-        kernel.release_arrays(index, block_id)
+        tables.release_arrays(index, block_id)
 
     def _summary_failed(self, path: str, error: OSError) -> None:
         """It is only a convenience: the next open makes it. The records themselves are committed elsewhere."""
@@ -455,7 +457,7 @@ class FileStore(Store):
 
     def note_mark(self, seq: int, time: int, id_hash: bytes | None, expiry: int, now: int | None = None) -> None:
         super().note_mark(seq, time, id_hash, expiry, now)
-        block_id = kernel.sealed_block_of(self.engine, seq)
+        block_id = engine_blocks.sealed_block_of(self.engine, seq)
         if block_id:
             self._mark_summary(block_id, (seq, time, id_hash, expiry))
         else:
@@ -600,7 +602,7 @@ class FileStore(Store):
             return
         planned = {block_id for _, ids in self.retiring for block_id in ids}
         dead = (
-            set(kernel.dead_blocks(self.engine)) - planned - {blocks[-1]["id"]}
+            set(engine_blocks.dead_blocks(self.engine)) - planned - {blocks[-1]["id"]}
         )  # the last one tells the last sequence
         is_waiting = any(
             block["live"] == 0 and block["is_sealed"] and block["id"] not in dead and block["id"] not in planned
@@ -657,11 +659,11 @@ class FileStore(Store):
         while self.retiring and synced >= self.retiring[0][0]:
             _, ids = self.retiring.pop(0)
             for block_id in ids:
-                path = os.fsdecode(kernel.remove_block(self.engine, block_id))
+                path = os.fsdecode(engine_blocks.remove_block(self.engine, block_id))
                 header = self.headers.pop(block_id, None)
                 self.filters.pop(block_id, None)
                 self.unlinking += [path, self.paths.summary(block_id, header.generation if header else 1)]
-            kernel.drop_ghosts(self.index)
+            loading.drop_ghosts(self.index)
         while self.unlinking:
             # Oldest first, and none before those that it tells of: else their messages would be back at the next open.
             self.summaries.wait(self.unlinking[0])
@@ -704,10 +706,10 @@ class FileStore(Store):
     def _overwrite(self, seq: int) -> None:
         """The second half of an erase; may be repeated."""
         try:
-            found = kernel.overwrite(self.engine, seq, os.urandom)
+            found = engine_blocks.overwrite(self.engine, seq, os.urandom)
             if found is not None:
                 block_id, offset, data = found
-                fd = kernel.descriptor(self.engine, block_id)
+                fd = engine_blocks.descriptor(self.engine, block_id)
                 self.disk.write(fd, data, offset)
                 self.disk.sync(fd)
         except OSError as error:
@@ -763,11 +765,11 @@ class FileStore(Store):
                     rows=block["rows"],
                     live=block["live"],
                     is_dense=block["is_dense"],
-                    dead=kernel.dead_rows(index, block_id),
+                    dead=tables.dead_rows(index, block_id),
                     subject_filter=self.filters.get(block_id, b""),
                 )
             )
-        block_id, offset = kernel.last_position(self.engine)
+        block_id, offset = engine_blocks.last_position(self.engine)
         ahead = self.clock.offset_ns
         expiries = [(seq, due + ahead) for seq, due in self.wheel.entries() if seq >= index.first_seq]
         checkpoint = Checkpoint(
@@ -784,7 +786,7 @@ class FileStore(Store):
             numbering=self.numbering,
             floor=index.floor,
             blocks=rows,
-            subjects=kernel.pack_subjects(index),
+            subjects=tables.pack_subjects(index),
             expiries=sorted(expiries + [(seq, NEVER) for seq in self.exempt if seq >= index.first_seq]),
             skips=[(first, last + 1) for first, last in self.skips.ranges() if last >= index.floor],
             lost=[(first, last + 1) for first, last in self.lost.ranges()],
@@ -812,7 +814,7 @@ class FileStore(Store):
             self.sync()
             self._remove_retired()
             self.write_checkpoint()
-            self.engine.log.publish_head(*kernel.last_position(self.engine), True)
+            self.engine.log.publish_head(*engine_blocks.last_position(self.engine), True)
             self.engine.log.sync_head()
         except OSError as error:
             failed = WriteFailed("close", self.paths.root, error.errno or errno.EIO)
@@ -978,7 +980,7 @@ class FileStore(Store):
         """Write again the control records that stood in the part that was cut off, then forget the plan."""
         seq, floor, dead = cut.seq, cut.floor, cut.dead
         if self.is_cut_applied:
-            kernel.set_ends(self.index, self.index.floor, self.cut_last)
+            loading.set_ends(self.index, self.index.floor, self.cut_last)
         if seq > self.index.last_seq:
             # The last sequences that stay were deleted, and no record of them is left.
             self._skip(self.index.last_seq + 1, seq - self.index.last_seq, COMPACT, now)
@@ -991,7 +993,7 @@ class FileStore(Store):
             left += subtract((first, last + 1), (self.skips,))
             self.engine.delete_all(
                 range(first, last + 1), COMPACT, now
-            ) if last - first < 1 << 20 else kernel.kill_range(self.index, first, last + 1)
+            ) if last - first < 1 << 20 else loading.kill_range(self.index, first, last + 1)
         self.engine.log_ranges(left, COMPACT, now)
         self.engine.log_ranges([(first, last + 1) for first, last in cut.skips.ranges()], SKIPPED, now)
         self.skips.update(cut.skips)
@@ -1008,14 +1010,14 @@ class FileStore(Store):
         """It cannot be written again now; who reads meanwhile does not see what was deleted before."""
         self.cut_last = self.index.last_seq
         if cut.seq > self.cut_last:
-            kernel.set_ends(self.index, self.index.floor, cut.seq)
+            loading.set_ends(self.index, self.index.floor, cut.seq)
             self.engine.log.start_at(cut.seq)
             self.opening.last_seq = cut.seq
-        kernel.raise_floor(self.index, cut.floor)
+        loading.raise_floor(self.index, cut.floor)
         for first, last in cut.dead.ranges():
-            kernel.kill_range(self.index, first, last + 1)
-        kernel.find_ghosts(self.index)
-        kernel.forget_changes(self.index)
+            loading.kill_range(self.index, first, last + 1)
+        loading.find_ghosts(self.index)
+        loading.forget_changes(self.index)
         self.is_cut_applied = True
 
     def reset(self) -> None:

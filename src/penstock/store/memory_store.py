@@ -8,9 +8,10 @@ from penstock.base.clock import SYSTEM, Clock
 from penstock.base.disk import Disk
 from penstock.format.block_header import BlockHeader
 from penstock.store.base import Store
-from penstock.store.index import tables as kernel
+from penstock.store.index import loading
 from penstock.store.index.index import Index
 from penstock.store.limits import Limits
+from penstock.store.write import engine_blocks
 from penstock.store.write.commit_log import CommitLog
 from penstock.store.write.engine import StreamEngine
 
@@ -46,14 +47,14 @@ class MemoryStore(Store):
 
     def _retire(self) -> None:
         self.index.emptied = False
-        for block_id in kernel.dead_blocks(self.engine):
-            kernel.remove_block(self.engine, block_id)
-        kernel.drop_ghosts(self.index)
+        for block_id in engine_blocks.dead_blocks(self.engine):
+            engine_blocks.remove_block(self.engine, block_id)
+        loading.drop_ghosts(self.index)
 
     def erase(self, seq: int) -> bool:
         if not self.remove(seq):
             return False
-        kernel.overwrite(self.engine, seq, os.urandom)
+        engine_blocks.overwrite(self.engine, seq, os.urandom)
         return True
 
     def truncate(self, seq: int) -> None:
@@ -63,7 +64,7 @@ class MemoryStore(Store):
         if seq >= self.index.last_seq:
             return
         self.engine.seal_active()
-        kernel.cut_rows(self.engine, seq)
+        engine_blocks.cut_rows(self.engine, seq)
         self._forget_above(seq)
 
     def stop(self) -> None:
@@ -81,7 +82,7 @@ class MemoryStore(Store):
 
     def block_sealed(self, block_id: int, spans: list[tuple[int, int]]) -> None:
         """Nothing to write: the block stays in memory until it is empty."""
-        kernel.unlist(self.engine, block_id)
+        engine_blocks.unlist(self.engine, block_id)
 
     def commit_failed(self, position: int) -> None:
         raise AssertionError("there is no disk that could fail")

@@ -10,9 +10,10 @@ from typing import Any
 
 from penstock.base.bloom_filter import build_filter
 from penstock.base.xxh64 import xxh64_of
-from penstock.format.block_header import BlockHeader, StreamPaths, decode_front
+from penstock.format.block_header import BlockHeader, decode_front
 from penstock.format.constants import HEAD_MAGIC, HEAD_SLOT_STRIDE, HEAD_STOPPED, RECORDS_START
 from penstock.format.head import decode_head
+from penstock.format.paths import StreamPaths
 from penstock.format.record import encode_message
 from penstock.store.index.checkpoint import BlockRow, decode_checkpoint
 

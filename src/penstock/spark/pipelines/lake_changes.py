@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 from penstock.base.disk import Disk
 from penstock.base.seq_set import SeqSet
-from penstock.format.block_header import StreamPaths
 from penstock.format.identity import read_identity
+from penstock.format.paths import StreamPaths
 from penstock.spark.pipelines.manifest import LakeError, StreamInLake, unpack
 from penstock.store.deletes.deletes import Deletes, Position, gone_from, without
 from penstock.store.deletes.deletes_file import BY_USER

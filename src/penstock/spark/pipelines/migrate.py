@@ -18,7 +18,7 @@ from penstock.base.disk import Disk
 from penstock.db.adopt import adopt, create_stream, root_of
 from penstock.db.stage import discard_job
 from penstock.errors import PenstockError
-from penstock.format.block_header import StreamPaths
+from penstock.format.paths import StreamPaths
 from penstock.scan.plan import view_at
 from penstock.spark.pipelines.jobs import OnProgress, cores_of, watched
 from penstock.store.open.marker import check_marker

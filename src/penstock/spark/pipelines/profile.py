@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.base.disk import Disk
 from penstock.base.seq_set import SeqSet
-from penstock.format.block_header import StreamPaths
 from penstock.format.identity import read_identity
+from penstock.format.paths import StreamPaths
 from penstock.scan.plan import Part, open_folders, plan, read_part
 from penstock.store.open.recovery import subtract
 from penstock.store.open.stream_folders import StreamFolder

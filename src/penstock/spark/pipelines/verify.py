@@ -18,11 +18,12 @@ from penstock.base.disk import Disk
 from penstock.base.seq_set import SeqSet
 from penstock.db.lock import holder_of
 from penstock.errors import CorruptBlock
-from penstock.format.block_header import StreamPaths, boot_id, parse_block_name
+from penstock.format.block_header import boot_id
 from penstock.format.checked_file import read_checked
 from penstock.format.constants import HEAD_SLOT_SIZE, HEAD_SLOT_STRIDE
 from penstock.format.head import decode_head
 from penstock.format.identity import Identity, decode_identity, read_identity
+from penstock.format.paths import StreamPaths, parse_block_name
 from penstock.spark.pipelines.block_check import (
     PAUSE_S,
     TRIES,

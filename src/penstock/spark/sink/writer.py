@@ -147,7 +147,7 @@ class _Writer:
     def _adopt(self, messages: Sequence[WriterCommitMessage | None], query: str = "", batch: int = 0) -> None:
         from penstock.base.disk import Disk
         from penstock.db.adopt import adopt
-        from penstock.format.block_header import StreamPaths
+        from penstock.format.paths import StreamPaths
         from penstock.store.open.adopt_plan import jobs_being_adopted
 
         staged = [one for one in messages if isinstance(one, Staged)]
@@ -223,7 +223,7 @@ class PenstockStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def _is_adopted(self, query: str, batch: int) -> bool:
         from penstock.base.disk import Disk
-        from penstock.format.block_header import StreamPaths
+        from penstock.format.paths import StreamPaths
         from penstock.store.open.adopt_plan import read_batches
 
         known = read_batches(Disk(), StreamPaths(self.root)).get(query)

@@ -16,8 +16,8 @@ from pyspark.sql.types import StructType
 from penstock.base.disk import Disk
 from penstock.base.subject import Filters
 from penstock.consumer.overview import read_consumers
-from penstock.format.block_header import StreamPaths
 from penstock.format.identity import Identity, read_identity
+from penstock.format.paths import StreamPaths
 from penstock.scan.checkpoint_view import open_snapshot
 from penstock.spark.errors import PenstockSparkError, told
 from penstock.spark.source.options import ReadOptions, Table

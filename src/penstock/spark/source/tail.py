@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 from penstock.base.disk import Disk
 from penstock.base.seq_set import SeqSet
 from penstock.errors import StreamNotFound
-from penstock.format.block_header import StreamPaths
 from penstock.format.constants import RECORDS_START
 from penstock.format.identity import read_identity
-from penstock.store.index import tables as kernel
+from penstock.format.paths import StreamPaths
+from penstock.store.index import loading, tables
 from penstock.store.index.summary import OFFSETS
 from penstock.store.open.marker import require_marker
 from penstock.store.open.stream_folders import (
@@ -191,7 +191,7 @@ class Tail:
 
     def rows(self, block: dict[str, Any]) -> memoryview:
         """The offset of each record of a block."""
-        return memoryview(kernel.rows_of(self._snapshot.index, block["id"], OFFSETS)).cast("I")
+        return memoryview(tables.rows_of(self._snapshot.index, block["id"], OFFSETS)).cast("I")
 
     def row_from(self, block: dict[str, Any], seq: int) -> int:
         """The first row of a block at or above a sequence."""
@@ -200,7 +200,7 @@ class Tail:
         return bisect_left(range(block["rows"]), seq, key=lambda row: self.seq_of(block, row))
 
     def seq_of(self, block: dict[str, Any], row: int) -> int:
-        return kernel.seq_at(self._snapshot.index, block["id"], row)
+        return loading.seq_at(self._snapshot.index, block["id"], row)
 
     def byte_of(self, block: dict[str, Any], seq: int) -> int:
         """Where the first record of a block at or above a sequence begins; the end of the block when there is none."""

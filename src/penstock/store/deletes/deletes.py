@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from penstock.base.disk import Disk
 from penstock.base.seq_set import SeqSet
 from penstock.errors import CorruptBlock
-from penstock.format.block_header import BlockHeader, StreamPaths, boot_id, decode_front, parse_block_name
+from penstock.format.block_header import BlockHeader, boot_id, decode_front
 from penstock.format.block_scan import scan_block
 from penstock.format.constants import KINDS, REASONS, RECORDS_START
 from penstock.format.head import Head, decode_head
+from penstock.format.paths import StreamPaths, parse_block_name
 from penstock.format.record import decode
 from penstock.format.table_check import controls_fault
 from penstock.store.deletes.deletes_file import BY_USER, DeletesFile, read_kept

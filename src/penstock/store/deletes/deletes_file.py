@@ -16,9 +16,9 @@ import msgspec
 from penstock.base.disk import Disk
 from penstock.base.seq_set import SeqSet
 from penstock.errors import CorruptBlock
-from penstock.format.block_header import StreamPaths
 from penstock.format.bounds import ID_MAX, SEQ_MAX
 from penstock.format.checked_file import read_checked, write_checked
+from penstock.format.paths import StreamPaths
 
 BY_USER = ("user", "purge", "rollup", "erase")
 _Seq = Annotated[int, msgspec.Meta(ge=1, le=SEQ_MAX)]

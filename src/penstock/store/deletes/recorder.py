@@ -1,4 +1,4 @@
-"""DeletesRecorder: before a block goes, what its records say of a user's deletes is kept in DELETES. See kept_deletes.py.
+"""DeletesRecorder: before a block goes, what its records say of a user's deletes is kept in DELETES (deletes_file.py).
 
 A delete record lists what was alive when it was written, and can be copied. A floor record does not: what it took is
 noted when it is written, from the index. After a crash the log tells it, and does so exactly: no block is removed

@@ -26,15 +26,6 @@ cdef int _compare(const void* a, const void* b) noexcept nogil:
     return -1 if x < y else x > y
 
 
-cdef Block* _block(Index index, uint64_t block_id) except NULL:
-    cdef Py_ssize_t n = index.block_count
-    while n:                               # nearly always one of the last
-        n -= 1
-        if index.blocks[n].id == block_id:
-            return index.blocks[n]
-    raise KeyError(block_id)
-
-
 cdef class IdsAndExpiries:
     """(seq, time, hash of the message id or None, expiry or 0) of messages, in the order in which they were added."""
 
@@ -164,7 +155,7 @@ cdef class IdsAndExpiries:
                    const unsigned char[::1] expiries not None):
         """What a summary's sections list. Rows ascend in both; those that the block does not have are left out."""
         cdef IdsAndExpiries found = IdsAndExpiries()
-        cdef Block* block = _block(index, block_id)
+        cdef Block* block = index.find_block(block_id)
         cdef Py_ssize_t a = 0, b = 0, a_stop = ids.shape[0] - ids.shape[0] % ID_SIZE
         cdef Py_ssize_t b_stop = expiries.shape[0] - expiries.shape[0] % EXPIRY_SIZE
         cdef uint32_t a_row = 0, b_row = 0, row
@@ -194,7 +185,7 @@ cdef class IdsAndExpiries:
 
     def sections(self, Index index not None, block_id):
         """The ids and the expiries of a block's rows, as its summary holds them."""
-        cdef Block* block = _block(index, block_id)
+        cdef Block* block = index.find_block(block_id)
         cdef Py_ssize_t n, id_count = 0, expiry_count = 0
         cdef int64_t row
         cdef uint32_t short_row
@@ -220,3 +211,18 @@ cdef class IdsAndExpiries:
                 memcpy(out + 4, &mark.expiry, 8)
                 expiry_count += 1
         return ids[:id_count * ID_SIZE], expiries[:expiry_count * EXPIRY_SIZE]
+
+
+def marked_rows(BlockScan scan not None, const unsigned char[::1] data not None):
+    """[(row, seq, time, flags, headers)] of the messages with a TTL or an id."""
+    cdef Py_ssize_t n
+    cdef ScanRow* row
+    found = []
+    if not scan.flags & (FLAG_TTL | FLAG_MSG_ID):
+        return found
+    for n in range(scan.count):
+        row = &scan.rows[n]
+        if row.flags & (FLAG_TTL | FLAG_MSG_ID) and not row.flags & FLAG_ERASED:
+            found.append((n, row.seq, row.time, row.flags,
+                          (<const char*>&data[0])[row.headers:row.headers + row.headers_size]))
+    return found

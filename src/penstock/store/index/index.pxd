@@ -14,6 +14,12 @@ cdef enum:
     SECTION_SEQS = 3
     REUSED_MAX = 1024
 
+cdef extern from *:
+    """
+    #define STALE 0x8000000000000000ULL
+    """
+    const uint64_t STALE                   # in a subject's first or last sequence: only a bound, to be made exact when asked
+
 cdef struct Block:
     uint64_t id
     Base base
@@ -111,6 +117,7 @@ cdef class Index:
     cdef readonly uint64_t breaths         # how often others could have the GIL in the middle of something long
     cdef public bint emptied               # some block has lost its last live row
 
+    cdef Block* find_block(self, uint64_t block_id) except NULL
     cdef Block* add_block(self, uint64_t block_id, uint64_t first_seq) except NULL
     cdef void drop_block(self, Py_ssize_t at) noexcept
     cdef int grow_rows(self, Block* block, uint32_t rows) except -1

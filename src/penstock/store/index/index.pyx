@@ -11,7 +11,6 @@ from penstock.base.prefetch cimport prefetch
 from penstock.base.subject_dictionary cimport NO_NUMBER
 from penstock.format.table_check cimport numbers_fault, offsets_fault, seqs_fault, sizes_fault
 
-cdef uint64_t STALE = 0x8000000000000000ULL
 cdef uint64_t SEQ_MAX = 0x7FFFFFFFFFFFFFFFULL
 
 cdef enum:
@@ -219,6 +218,19 @@ cdef class Index:
         return self.tree.count
 
     # Blocks and their arrays.
+
+    cdef Block* find_block(self, uint64_t block_id) except NULL:
+        """The block with an id; KeyError when there is none."""
+        cdef Py_ssize_t low = 0, high = self.block_count, middle
+        while low < high:
+            middle = (low + high) >> 1
+            if self.blocks[middle].id < block_id:
+                low = middle + 1
+            else:
+                high = middle
+        if low == self.block_count or self.blocks[low].id != block_id:
+            raise KeyError(block_id)
+        return self.blocks[low]
 
     cdef Block* add_block(self, uint64_t block_id, uint64_t first_seq) except NULL:
         cdef void* grown

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.errors import CorruptBlock
-from penstock.store.index import tables as kernel
+from penstock.store.index import tables
 from penstock.store.index.summary import SEQS, read_section
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def load_section(store: FileStore | Snapshot, path: str, block_id: int, which: i
     block = store.block_path(block_id)
     data = store.disk.read_file(block)
     try:
-        found = kernel.rows_from_bytes(store.index, block_id, data, store.query.block(block_id)["size"], which)
+        found = tables.rows_from_bytes(store.index, block_id, data, store.query.block(block_id)["size"], which)
     except ValueError as error:
         if told is not None and which == SEQS:
             return told  # which of the records are damaged only the summary tells

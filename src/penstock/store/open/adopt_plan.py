@@ -18,10 +18,11 @@ import msgspec
 
 from penstock.base.disk import Disk
 from penstock.errors import CorruptBlock
-from penstock.format.block_header import STAGE_NAME, BlockHeader, StreamPaths, decode_front, parse_block_name
+from penstock.format.block_header import BlockHeader, decode_front
 from penstock.format.bounds import ID_MAX, INT64_MAX, INT64_MIN, SEQ_MAX
 from penstock.format.checked_file import read_checked
 from penstock.format.constants import RECORDS_START
+from penstock.format.paths import STAGE_NAME, StreamPaths, parse_block_name
 from penstock.store.index.summary import decode_summary
 
 Note = dict[str, int]  # batch, first_seq, last_seq

@@ -17,17 +17,19 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.base.disk import Disk
 from penstock.errors import CorruptBlock, NewerFormat, StoreError, WriteFailed
-from penstock.format.block_header import BlockHeader, decode_front, parse_block_name
+from penstock.format.block_header import BlockHeader, decode_front
 from penstock.format.block_scan import BlockScan, scan_block
 from penstock.format.checked_file import write_checked
 from penstock.format.constants import RECORDS_START
+from penstock.format.paths import parse_block_name
 from penstock.store.base import Store
-from penstock.store.index import tables as kernel
-from penstock.store.index.ids_and_expiries import IdsAndExpiries
+from penstock.store.index import loading
+from penstock.store.index.ids_and_expiries import IdsAndExpiries, marked_rows
 from penstock.store.index.summary import CONTROLS, NAMES, Summary, decode_summary
 from penstock.store.open.adopt_plan import check_moves, jobs_of, read_batches, read_plan
 from penstock.store.open.recovery import SKIP, BlockOnDisk, Recovery, apply_controls, decode_controls, read_marks
 from penstock.store.open.report import Report
+from penstock.store.write import engine_blocks
 from penstock.store.write.batch import Batch
 
 if TYPE_CHECKING:
@@ -243,19 +245,19 @@ class Adoption:
             if block.scan.damage_count or block.scan.torn:
                 raise CorruptBlock(path, block.scan.stop, "a record of an adopted block does not hold")
             reader.place(block)
-            kernel.fill_from_scan(store.index, block_id, block.scan, block.data)
+            loading.fill_from_scan(store.index, block_id, block.scan, block.data)
             block.marks = IdsAndExpiries.of_scan(block.scan, block.data)
-            kernel.count_rows(store.index, block_id, 0)
+            loading.count_rows(store.index, block_id, 0)
             apply_controls([block], store.skips, store.lost, store.index, 0)
             if block.scan.count:
-                kernel.set_last_time(store.engine, max(store.engine.last_time, store.query.block(block_id)["time_max"]))
+                store.engine.last_time = max(store.engine.last_time, store.query.block(block_id)["time_max"])
             store._write_summary(block_id, block.all_controls, block.marks, [])
             for mark in block.marks:
                 Store.note_mark(store, *mark)
             marks += block.marks
-        kernel.set_ends(store.index, store.index.floor, plan["last_seq"])
+        loading.set_ends(store.index, store.index.floor, plan["last_seq"])
         store.engine.log.start_at(plan["last_seq"])
-        store.engine.log.publish_head(*kernel.last_position(store.engine), False)
+        store.engine.log.publish_head(*engine_blocks.last_position(store.engine), False)
         return marks
 
     # A few messages.
@@ -289,7 +291,7 @@ class Adoption:
                 if batch.refused(0, batch.count):
                     raise BadStage(f"{block.path}: the store refused a message that was staged for it")
                 seqs = dict(enumerate(batch.seqs(), len(without)))
-                rows = [row for row in kernel.marked_rows(scan, data) if row[0] in seqs]
+                rows = [row for row in marked_rows(scan, data) if row[0] in seqs]
                 for row, (_, stored, hashed, expiry) in zip(rows, read_marks(rows), strict=True):
                     mark = (seqs[row[0]], stored, hashed, expiry)
                     store.note_mark(*mark)

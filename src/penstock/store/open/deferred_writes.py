@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.errors import WriteFailed
-from penstock.store.index import tables as kernel
+from penstock.store.index import loading
 
 if TYPE_CHECKING:
     from penstock.store.file_store import FileStore
@@ -111,7 +111,7 @@ class Opening:
         store.engine.log.hold(self._code, self._place, is_write=True)
         if store.index.last_seq < self.last_seq:
             # A record of those that are lost did not get through: they stay given out.
-            kernel.set_ends(store.index, store.index.floor, self.last_seq)
+            loading.set_ends(store.index, store.index.floor, self.last_seq)
             store.engine.log.start_at(self.last_seq)
 
 

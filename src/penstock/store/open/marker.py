@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from penstock.base.disk import Disk
 from penstock.base.xxh64 import xxh64_of
 from penstock.errors import CorruptBlock, NewerFormat, NotAStore
-from penstock.format.block_header import StreamPaths, decode_front, parse_block_name
+from penstock.format.block_header import decode_front
 from penstock.format.constants import RECORDS_START
 from penstock.format.identity import decode_identity
+from penstock.format.paths import StreamPaths, parse_block_name
 from penstock.format.small_file import is_displaced, read_small, set_aside
 from penstock.store.open.report import Report
 

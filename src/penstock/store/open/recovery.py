@@ -18,18 +18,20 @@ from penstock.base.disk import Disk
 from penstock.base.seq_set import SeqSet
 from penstock.base.xxh64 import hash_id
 from penstock.errors import NewerFormat
-from penstock.format.block_header import BlockHeader, StreamPaths, boot_id, decode_front, parse_block_name
+from penstock.format.block_header import BlockHeader, boot_id, decode_front
 from penstock.format.block_scan import BlockScan, scan_block
 from penstock.format.bounds import LEAP_MAX, SEQ_MAX
 from penstock.format.constants import FLAGS, KINDS, REASONS, RECORDS_START
 from penstock.format.head import Head, decode_head
+from penstock.format.paths import StreamPaths, parse_block_name
 from penstock.format.record import decode
-from penstock.store.index import tables as kernel
+from penstock.store.index import loading, tables
 from penstock.store.index.checkpoint import BlockRow, Checkpoint, decode_checkpoint
 from penstock.store.index.ids_and_expiries import IdsAndExpiries
 from penstock.store.index.index import Index
 from penstock.store.index.summary import CONTROLS, EXPIRIES, FILTER, IDS, NAMES, NUMBER_STOP, Summary, decode_summary
 from penstock.store.open.report import Report, format_ranges
+from penstock.store.write import engine_blocks
 from penstock.store.write.engine import StreamEngine
 from penstock.wire.headers import find
 from penstock.wire.ttl import TTL_NEVER, parse_ttl
@@ -392,7 +394,7 @@ class Recovery:
     def place(self, block: BlockOnDisk) -> None:
         header = block.header
         self.headers[header.block_id] = header
-        kernel.place_block(
+        engine_blocks.place_block(
             self.engine,
             header.block_id,
             os.fsencode(block.path),
@@ -425,10 +427,10 @@ class Recovery:
         numbering = checkpoint.numbering if checkpoint else 0
         if checkpoint is not None:
             try:
-                kernel.load_subjects(index, checkpoint.subjects, checkpoint.num_subjects, self.number_stop)
+                tables.load_subjects(index, checkpoint.subjects, checkpoint.num_subjects, self.number_stop)
             except ValueError as error:
                 raise CheckpointUnfit(str(error)) from error
-            kernel.set_bytes(index, checkpoint.message_bytes)
+            loading.set_bytes(index, checkpoint.message_bytes)
         last_listed = max(listed, default=0)
         # Summaries first: they carry the numbers of subjects, which a scan would otherwise give out anew.
         for at, block in enumerate(blocks):
@@ -450,13 +452,13 @@ class Recovery:
                 block.size = row.size
                 block.subject_filter = row.subject_filter
                 self.place(block)
-                kernel.fill_from_summary(
+                loading.fill_from_summary(
                     index, block_id, row.rows, row.seq_base, row.is_dense, row.message_bytes, row.time_min,
                     row.time_max,
                     row.last_checksum,
                 )  # fmt: skip
-                kernel.load_dead(index, block_id, row.dead, row.live, row.live_bytes)
-                kernel.set_bounds(index, block_id, row.last_seq, row.target_low, row.target_high)
+                tables.load_dead(index, block_id, row.dead, row.live, row.live_bytes)
+                loading.set_bounds(index, block_id, row.last_seq, row.target_low, row.target_high)
                 continue
             if block.summary is not None:
                 self.load_summary(block)
@@ -465,24 +467,24 @@ class Recovery:
                 self.scan(block, stop_seq, limit[1] if limit is not None and block_id == limit[0] else None)
                 self.place(block)
                 assert block.scan is not None
-                block.erased = kernel.fill_from_scan(index, block_id, block.scan, block.data)
+                block.erased = loading.fill_from_scan(index, block_id, block.scan, block.data)
                 block.marks = IdsAndExpiries.of_scan(block.scan, block.data)
             if row is not None:
                 # Its rows up to the checkpoint are counted already, and what its records said is applied.
                 if block.scan is not None:
                     block.controls = block.controls_from(row.size)
-                if kernel.row_count(index, block_id) < row.rows:
+                if loading.row_count(index, block_id) < row.rows:
                     raise CheckpointUnfit(f"block {block_id} has fewer rows")
                 if block.scan is not None and (
                     block.size < row.size or any(offset < row.size for offset, _ in block.scan.damaged())
                 ):
                     raise CheckpointUnfit(f"block {block_id} is damaged")
-                kernel.count_rest(index, block_id, row.rows, row.dead, row.live, row.live_bytes)
-                kernel.set_bounds(index, block_id, row.last_seq, row.target_low, row.target_high)
+                loading.count_rest(index, block_id, row.rows, row.dead, row.live, row.live_bytes)
+                loading.set_bounds(index, block_id, row.last_seq, row.target_low, row.target_high)
             elif block.summary is not None:
-                kernel.count_names(index, block_id, block.summary.section(NAMES))
+                tables.count_names(index, block_id, block.summary.section(NAMES))
             else:
-                kernel.count_rows(index, block_id, 0)
+                loading.count_rows(index, block_id, 0)
             if block.scan is not None:
                 # Of all blocks but the last only what is known of them stays in memory.
                 block.scan.drop_rows()
@@ -511,7 +513,7 @@ class Recovery:
         block.is_synced = summary.last_seq < self.synced_seq
         if summary.last_seq >= self.trusted_seq or (numbering and summary.numbering != numbering):
             return None
-        if not kernel.check_names(self.engine.index, summary.section(NAMES)):
+        if not tables.check_names(self.engine.index, summary.section(NAMES)):
             return None
         return summary
 
@@ -523,11 +525,11 @@ class Recovery:
         block.controls = bytes(summary.section(CONTROLS))
         block.subject_filter = bytes(summary.section(FILTER))
         self.place(block)
-        kernel.fill_from_summary(
+        loading.fill_from_summary(
             index, block_id, summary.count, summary.seq_base, summary.is_dense, summary.message_bytes,
             summary.time_min, summary.time_max, summary.last_checksum,
         )  # fmt: skip
-        kernel.set_bounds(index, block_id, summary.last_seq, SEQ_STOP, 0)
+        loading.set_bounds(index, block_id, summary.last_seq, SEQ_STOP, 0)
         block.marks = marks_of(index, summary)
 
     def finish(
@@ -549,7 +551,7 @@ class Recovery:
             skips.add_range(start, stop - 1)
         for start, stop in checkpoint.lost if checkpoint else ():
             lost.add_range(start, stop - 1)
-        held = max([last_seq, *(block_last for _, _, block_last in kernel.block_ends(index))])
+        held = max([last_seq, *(block_last for _, _, block_last in loading.block_ends(index))])
         if evidence is not None and evidence.last_seq > held + LEAP_MAX:
             evidence = None
         if head is not None and max(head.committed_seq, head.assigned_seq) > held + LEAP_MAX:
@@ -558,7 +560,7 @@ class Recovery:
         facts = checkpoint, evidence, head
         doubted = Doubted(self.first_gap(blocks, floor, skips, lost, facts))
         floor, gone, erased = apply_controls(blocks, skips, lost, index, floor, doubted)
-        ends = kernel.block_ends(index)
+        ends = loading.block_ends(index)
         for _, _, block_last in ends:
             last_seq = max(last_seq, block_last)
         data_last = last_seq
@@ -567,22 +569,22 @@ class Recovery:
         if head is not None:
             last_seq = max(last_seq, head.committed_seq, head.assigned_seq)
         # What a checkpoint counts is above its floor already.
-        kernel.set_ends(index, checkpoint.floor if checkpoint else 0, max(last_seq, data_last))
-        kernel.raise_floor(index, floor)
+        loading.set_ends(index, checkpoint.floor if checkpoint else 0, max(last_seq, data_last))
+        loading.raise_floor(index, floor)
         for first, last in gone.ranges():
-            kernel.kill_range(index, first, last + 1)
+            loading.kill_range(index, first, last + 1)
         explained = gone.copy()
         explained.update(doubted.gone)
         newly_lost = self.find_holes(blocks, max(floor, doubted.floor), skips, explained, lost, facts)
         self.tell_lost(newly_lost)
-        kernel.set_ends(index, max(floor, 1), max(last_seq, data_last, floor - 1))
-        kernel.find_ghosts(index)
-        kernel.forget_changes(index)
+        loading.set_ends(index, max(floor, 1), max(last_seq, data_last, floor - 1))
+        loading.find_ghosts(index)
+        loading.forget_changes(index)
         expiries = {seq: expiry for seq, expiry in checkpoint.expiries} if checkpoint else {}
         for block in blocks:
             if block.marks.has_expiries():
                 expiries |= {seq: expiry for seq, _time, _hash, expiry in block.marks if expiry}
-        times = [kernel_time for kernel_time in kernel.time_bounds(index) if kernel_time is not None]
+        times = [time for time in loading.time_bounds(index) if time is not None]
         is_clean = self.is_stopped and not newly_lost and last_seq == data_last
         told = [one.epoch for one in (head, checkpoint, evidence) if one is not None]
         epoch = max(told + [block.header.epoch for block in blocks], default=0)
@@ -629,14 +631,14 @@ class Recovery:
             floor = max(floor, checkpoint.last_seq + 1)  # it tells what is lost below
         expected = floor
         data_last = checkpoint.last_seq if checkpoint else 0
-        for _block_id, first_seq, block_last in kernel.block_ends(self.engine.index):
+        for _block_id, first_seq, block_last in loading.block_ends(self.engine.index):
             if first_seq > expected:
                 holes.add_range(expected, first_seq - 1)
             expected = max(expected, block_last + 1)
             data_last = max(data_last, block_last)
         for block in blocks:
             if block.scan is not None or (block.summary is not None and not block.summary.is_dense):
-                for first, last in kernel.row_gaps(self.engine.index, block.header.block_id):
+                for first, last in loading.row_gaps(self.engine.index, block.header.block_id):
                     if last >= floor:
                         holes.add_range(max(first, floor), last)
         committed = max(head.committed_seq if head else 0, evidence.last_seq if evidence else 0)
@@ -732,7 +734,7 @@ def apply_controls(
             elif kind == FLOOR:
                 floor = max(floor, value)
                 low, high = 0, max(high, value - 1)
-        kernel.set_bounds(index, block.header.block_id, block_last, low, high)
+        loading.set_bounds(index, block.header.block_id, block_last, low, high)
     return floor, gone, erased
 
 

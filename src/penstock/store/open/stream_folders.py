@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from penstock.base.disk import Disk
 from penstock.errors import AccountNotFound, AmbiguousStream, BadStreamName, StreamNotFound
-from penstock.format.block_header import StreamPaths
+from penstock.format.paths import StreamPaths
 from penstock.store.open.marker import require_marker
 
 GLOBAL = "$G"

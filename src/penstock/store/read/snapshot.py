@@ -14,11 +14,12 @@ from penstock.base.clock import SYSTEM, Clock
 from penstock.base.disk import Disk
 from penstock.base.seq_set import SeqSet
 from penstock.errors import CorruptBlock, ReadOnlyStore, StoreError
-from penstock.format.block_header import BlockHeader, StreamPaths, boot_id
+from penstock.format.block_header import BlockHeader, boot_id
 from penstock.format.block_scan import scan_block
 from penstock.format.head import Head, decode_head
+from penstock.format.paths import StreamPaths
 from penstock.store.base import EVERYTHING, NEVER, Store
-from penstock.store.index import tables as kernel
+from penstock.store.index import loading, tables
 from penstock.store.index.index import Index
 from penstock.store.index.sections import load_section
 from penstock.store.limits import Limits
@@ -26,6 +27,7 @@ from penstock.store.open.recovery import BlockOnDisk, Recovered, apply_controls,
 from penstock.store.open.report import Report
 from penstock.store.read.message import Message
 from penstock.store.read.reader import Reader
+from penstock.store.write import engine_blocks
 from penstock.store.write.commit_log import CommitLog
 from penstock.store.write.engine import StreamEngine
 
@@ -110,10 +112,10 @@ class Snapshot(Store):
         self.newly_lost = found.newly_lost  # no writer has written it down yet: whoever scans is told where it was
         self.lost.update(found.newly_lost)
         self.epoch = head.epoch if head is not None else found.epoch
-        kernel.set_last_time(engine, found.last_time)
+        engine.last_time = found.last_time
         if head is not None:
             # What lies beyond the committed position was not acknowledged.
-            kernel.set_ends(engine.index, engine.index.floor, max(head.committed_seq, found.last_seq))
+            loading.set_ends(engine.index, engine.index.floor, max(head.committed_seq, found.last_seq))
         engine.log.start_at(engine.index.last_seq)
 
     def _recover(self, limit: tuple[int, int] | None, head: Head | None) -> tuple[Report, Recovered]:
@@ -165,20 +167,20 @@ class Snapshot(Store):
             salt=header.salt,
             seq_min=header.first_seq,
         )
-        counted = kernel.row_count(index, head.block_id)
-        kernel.fill_from_scan(index, head.block_id, scan, data, old.offset)
-        kernel.set_size(self.engine, head.block_id, old.offset + len(data))
-        kernel.count_rest(index, head.block_id, counted, *kernel.dead_and_live(index, head.block_id, counted))
+        counted = loading.row_count(index, head.block_id)
+        loading.fill_from_scan(index, head.block_id, scan, data, old.offset)
+        engine_blocks.set_size(self.engine, head.block_id, old.offset + len(data))
+        loading.count_rest(index, head.block_id, counted, *tables.dead_and_live(index, head.block_id, counted))
         controls = b"".join(data[at : at + size] for at, size in scan.control_spans())
         block = BlockOnDisk(path, header, old.offset + len(data), controls=controls)
         floor, gone, _ = apply_controls([block], self.skips, self.lost, index, index.floor)
         last_seq = max(head.committed_seq, index.last_seq)
-        kernel.set_ends(index, index.floor, last_seq)
-        kernel.raise_floor(index, floor)
+        loading.set_ends(index, index.floor, last_seq)
+        loading.raise_floor(index, floor)
         for first, last in gone.ranges():
-            kernel.kill_range(index, first, last + 1)
-        kernel.set_ends(index, max(floor, 1), last_seq)
-        kernel.forget_changes(index)
+            loading.kill_range(index, first, last + 1)
+        loading.set_ends(index, max(floor, 1), last_seq)
+        loading.forget_changes(index)
         self.engine.log.start_at(last_seq)
         self.head = self.seen = head
 

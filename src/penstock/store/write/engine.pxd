@@ -41,7 +41,7 @@ cdef class StreamEngine:
     cdef bint discard_new
     cdef bint takes_names                  # of the batch that is being appended
     cdef bint discard_new_per_subject
-    cdef readonly int64_t last_time        # the latest given to a message: those of the machine's clock, which never go back here
+    cdef public int64_t last_time        # the latest given to a message: those of the machine's clock, which never go back here
     cdef readonly int64_t append_ns        # when the last batch was taken
     cdef public int64_t lead_ns            # what the time of its messages was ahead of that, by no more than `lead_slack_ns`
     cdef int64_t lead_slack_ns

@@ -20,6 +20,7 @@ class StreamEngine:
 
     clock: Clock
     lead_ns: int
+    last_time: int
     is_closed: bool
     open_max: int
 
@@ -28,8 +29,6 @@ class StreamEngine:
     def index(self) -> Index: ...
     @property
     def log(self) -> CommitLog: ...
-    @property
-    def last_time(self) -> int: ...
     @property
     def append_ns(self) -> int: ...
     @property
