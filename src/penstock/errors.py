@@ -854,7 +854,7 @@ class BucketError(PenstockError):
 
 class BadBucketName(BucketError, ValueError):
     def __init__(self, name: object) -> None:
-        super().__init__(f"bucket name {name!r}: views, digits, - and _ only")
+        super().__init__(f"bucket name {name!r}: letters, digits, - and _ only")
 
 
 class BucketNotFound(BucketError):
@@ -872,7 +872,7 @@ class NotABucket(BucketError):
 class BadKey(BucketError, ValueError):
     def __init__(self, bucket: str, key: object) -> None:
         super().__init__(
-            f"key {key!r} of bucket {bucket}: views, digits and - _ = / . only, no dot at an end or beside another"
+            f"key {key!r} of bucket {bucket}: letters, digits and - _ = / . only, no dot at an end or beside another"
         )
 
 

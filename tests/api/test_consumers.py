@@ -161,7 +161,7 @@ def test_one_that_feeds_a_mirror_is_not_listed_and_told_whose_it_is(run: Run) ->
         (reply,) = await caller.ask("$JS.API.CONSUMER.CREATE.S.D", body)
         assert reply.headers is not None
         head, identity = reply.headers.split(b": ")
-        assert head == b"NATS/1.0\r\nNats-Stream-Identity" and len(identity) == 12  # eight views, two line ends
+        assert head == b"NATS/1.0\r\nNats-Stream-Identity" and len(identity) == 12  # eight letters, two line ends
         assert (await caller.api("CONSUMER.NAMES.S"))["consumers"] == []
         assert (await caller.api("STREAM.INFO.S"))["state"]["consumer_count"] == 0
         assert (await caller.api("INFO"))["consumers"] == 1

@@ -19,9 +19,9 @@ def new_pair() -> tuple[theirs.KeyPair, str]:
 
 def test_a_key_comes_back_from_its_text() -> None:
     key = bytes(range(32))
-    for kind, view in ((Kind.ACCOUNT, "A"), (Kind.SERVER, "N"), (Kind.USER, "U"), (Kind.CURVE, "X")):
+    for kind, letter in ((Kind.ACCOUNT, "A"), (Kind.SERVER, "N"), (Kind.USER, "U"), (Kind.CURVE, "X")):
         text = nkeys.encode(kind, key)
-        assert len(text) == 56 and text[0] == view
+        assert len(text) == 56 and text[0] == letter
         assert nkeys.decode(kind, text) == key
 
 

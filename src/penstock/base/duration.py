@@ -23,7 +23,7 @@ _GO_UNITS = {
     "ns": 1,
     "us": 1_000,
     "µs": 1_000,  # U+00B5, the micro sign
-    "μs": 1_000,  # U+03BC, the Greek view
+    "μs": 1_000,  # U+03BC, the Greek letter
     "ms": 1_000_000,
     "s": NS_PER_SECOND,
     "m": 60 * NS_PER_SECOND,

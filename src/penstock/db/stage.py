@@ -193,7 +193,7 @@ def _quietly(action: Callable[[], None]) -> bool:
 def check_stage_name(name: object) -> None:
     """A job or a task names a folder: nothing that leads out of `staging`, whoever says it."""
     if not isinstance(name, str) or not STAGE_NAME.fullmatch(name):
-        raise StoreError(f"{name!r} is no name for a stage: views, digits, - _ and . (up to 200)")
+        raise StoreError(f"{name!r} is no name for a stage: letters, digits, - _ and . (up to 200)")
 
 
 _Int64 = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
