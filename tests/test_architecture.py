@@ -15,6 +15,7 @@ SOURCE = ROOT / "src" / "penstock"
 # From the top of the picture to the bottom; the shared nouns come first.
 LAYERS = [
     "shared",
+    "errors",
     "base",
     "wire",
     "format",

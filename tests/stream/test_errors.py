@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import pickle
+import runpy
+from pathlib import Path
 
 import pytest
 
@@ -245,3 +247,14 @@ def test_the_tree_is_grouped_by_who_is_told() -> None:
 )
 def test_quote_prints_as_go_does(text: str, quoted: str) -> None:
     assert quote(text) == quoted
+
+
+def test_the_generated_classes_are_those_of_the_table() -> None:
+    tool = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "make_api_errors.py"))
+    assert tool["make_module"](tool["TABLE"].read_text()) == tool["MODULE"].read_text(), "run tools/make_api_errors.py"
+
+
+def test_every_error_is_imported_from_one_place() -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    assert all(issubclass(kind, PenstockError) and kind.__module__ == "penstock.errors" for kind in kinds)
+    assert len(kinds) > len(API_ERRORS) > 100
