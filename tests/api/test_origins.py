@@ -85,13 +85,14 @@ async def flow(place: Place) -> Ear:
     await filled(place)
     subscribe(place.caller.account, "out", lambda heard: None)
     await make(place, "F", deliver_subject="out", flow_control=True, idle_heartbeat=10**11, ack_policy="none")
-    delivery = place.jetstream.accounts["$G"].streams["S"].deliveries["F"]
-    delivery.ask_flow()
+    sender = place.jetstream.accounts["$G"].streams["S"].deliveries["F"].session.push_sender
+    assert sender is not None
+    sender.request_flow_control()
 
     async def look() -> bool:
-        return not delivery.flow_subject
+        return not sender.flow_subject
 
-    return Ear(delivery.flow_subject, b"", None, look)
+    return Ear(sender.flow_subject, b"", None, look)
 
 
 async def filled(place: Place) -> None:

@@ -1,11 +1,11 @@
-"""What clients say to consumers, read in compiled code, against the Python that knows every form."""
+"""Acks and pull requests as compiled code parses them, against the Python that knows every form."""
 
 from __future__ import annotations
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.broker.consumers.ack_parser import asked_of, delivered_of, verb_of
+from penstock.broker.consumers.ack_parser import ack_kind, ack_numbers, pull_fields
 from penstock.consumer.ack_payload import AckKind, parse_ack
 from penstock.consumer.ack_subject import ack_filters, parse_ack_subject
 from penstock.consumer.pull_request import parse_pull
@@ -25,7 +25,7 @@ def test_the_numbers_of_an_ack_are_read_as_python_reads_them(numbers: list[str])
     subject = SHORT.removesuffix("*.*.*.*.*") + ".".join(numbers)
     found = parse_ack_subject(subject)
     assert found is not None
-    assert delivered_of(subject.encode(), len(SHORT)) == (found.delivered, found.stream_seq, found.consumer_seq)
+    assert ack_numbers(subject.encode(), len(SHORT)) == (found.delivered, found.stream_seq, found.consumer_seq)
 
 
 @given(st.lists(NUMBERS.map(lambda text: text or "_"), min_size=5, max_size=8))
@@ -33,7 +33,7 @@ def test_those_of_the_long_form_too(numbers: list[str]) -> None:
     subject = LONG.removesuffix("*.*.*.*.>") + ".".join(numbers)
     found = parse_ack_subject(subject)
     assert found is not None
-    assert delivered_of(subject.encode(), len(LONG)) == (found.delivered, found.stream_seq, found.consumer_seq)
+    assert ack_numbers(subject.encode(), len(LONG)) == (found.delivered, found.stream_seq, found.consumer_seq)
 
 
 WORDS = st.sampled_from([b"", b"+ACK", b"+OK", b"-NAK", b"+WPI", b"+NXT", b"+TERM", b" ", b"{}", b"5", b"+", b"ack"])
@@ -42,7 +42,7 @@ WORDS = st.sampled_from([b"", b"+ACK", b"+OK", b"-NAK", b"+WPI", b"+NXT", b"+TER
 @given(st.lists(WORDS, max_size=3).map(b"".join) | st.binary(max_size=8))
 def test_an_ack_is_taken_for_what_python_takes_it_for_or_left_to_it(payload: bytes) -> None:
     kinds = {AckKind.ACK: ACK, AckKind.PROGRESS: PROGRESS, AckKind.NEXT: NEXT}
-    assert verb_of(payload) == kinds.get(parse_ack(payload).kind, VERB)
+    assert ack_kind(payload) == kinds.get(parse_ack(payload).kind, VERB)
 
 
 FIELDS = st.sampled_from(
@@ -85,7 +85,7 @@ def read_slowly(payload: bytes) -> tuple[int, int, int, int, bool] | None:
 @example(b'{"expires": 29750000000, "batch": 500, "idle_heartbeat": 15000000000}')
 @example(b'{"batch":1,"batch":2}')
 def test_a_pull_request_is_read_as_python_reads_it_or_left_to_it(payload: bytes) -> None:
-    found = asked_of(payload)
+    found = pull_fields(payload)
     if found is not None:
         assert found == read_slowly(payload)
 
@@ -101,5 +101,5 @@ def test_what_clients_of_today_send_is_read_in_compiled_code() -> None:
         b'{"batch":1000000,"max_bytes":1048576,"expires":30000000000}',
         b'{\n  "batch": 5,\n  "no_wait": false\n}',
     ):
-        assert asked_of(payload) is not None
-        assert asked_of(payload) == read_slowly(payload)
+        assert pull_fields(payload) is not None
+        assert pull_fields(payload) == read_slowly(payload)

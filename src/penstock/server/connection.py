@@ -221,7 +221,7 @@ class Connection(Link):
             if is_full:
                 self._since_full += self.transport.get_write_buffer_size() - left
             self.check_backlog()
-        if self.is_choked and self._deadline is None:  # it took all at once: nobody will tell us to resume
+        if self.has_drain_waiters and self._deadline is None:  # it took all at once: nobody will tell us to resume
             self.backlog = self.transport.get_write_buffer_size()
             self.drained()
 

@@ -1,19 +1,19 @@
-# What clients say to consumers, in its usual forms; everything else is read by consumer/ack_payload.py and pull_request.py.
+# Parses acks and pull requests in their usual forms; consumer/ack_payload.py and pull_request.py parse every form.
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 cdef enum:
-    SAID_ACK = 1
-    SAID_PROGRESS = 2
-    SAID_NEXT = 3                          # with a pull request behind it
-    SAID_VERB = 4                          # what Python reads
-    ACK_TAIL_SIZE = 9                      # `*.*.*.*.*` and `*.*.*.*.>`: what the filters of acks end with
+    ACK_PLAIN = 1
+    ACK_PROGRESS = 2
+    ACK_NEXT = 3                           # with a pull request behind it
+    ACK_OTHER = 4                          # parsed in Python
+    ACK_TAIL_SIZE = 9                      # `*.*.*.*.*` and `*.*.*.*.>`: the ends of the filters for acks
 
-cdef struct Delivered:                     # what an ack is about
+cdef struct AckNumbers:                    # from the subject of an ack
     uint64_t deliveries
     uint64_t seq
     uint64_t dseq
 
-cdef struct Asked:                         # a pull request
+cdef struct PullFields:                    # of a pull request
     int64_t batch
     int64_t max_bytes
     int64_t expires
@@ -21,6 +21,6 @@ cdef struct Asked:                         # a pull request
     bint no_wait
     bint is_object                         # its text is a JSON object
 
-cdef void read_delivered(const uint8_t* text, uint32_t size, Delivered* delivered) noexcept nogil
-cdef int read_verb(const uint8_t* text, uint32_t size) noexcept nogil
-cdef bint read_asked(const uint8_t* text, uint32_t size, Asked* asked) noexcept nogil
+cdef void parse_ack_numbers(const uint8_t* text, uint32_t size, AckNumbers* out) noexcept nogil
+cdef int parse_ack_kind(const uint8_t* text, uint32_t size) noexcept nogil
+cdef bint parse_pull_fields(const uint8_t* text, uint32_t size, PullFields* fields) noexcept nogil

@@ -1,13 +1,13 @@
-"""What clients say to consumers: acks and pull requests in the forms that clients write them in.
+"""Ack parser: acks and pull requests in the forms in which clients usually write them.
 
-What is not read here is read by consumer/ack_payload.py and consumer/pull_request.py, which know every form; the tests
-compare the two. Rules: consumer/ack_subject.py.
+Other forms are left to consumer/ack_payload.py and consumer/pull_request.py, which know all of them; the tests compare both
+sides. Rules: consumer/ack_subject.py.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.string cimport memcmp
 
 cdef enum:
-    DIGITS_MAX = 18                        # so many always fit into 64 bits
+    DIGITS_MAX = 18                        # this many always fit into 64 bits
 
 
 cdef inline bint _is_blank(uint8_t char) noexcept nogil:
@@ -21,8 +21,8 @@ cdef inline uint32_t _skip(const uint8_t* text, uint32_t size, uint32_t at) noex
     return at
 
 
-cdef void read_delivered(const uint8_t* text, uint32_t size, Delivered* delivered) noexcept nogil:
-    """Read the numbers of an ack's subject, which stand behind the names of stream and consumer."""
+cdef void parse_ack_numbers(const uint8_t* text, uint32_t size, AckNumbers* out) noexcept nogil:
+    """Parse the numbers of an ack's subject, which stand behind the names of stream and consumer."""
     cdef uint64_t numbers[3]
     cdef uint32_t at = 0, n
     cdef bint is_number
@@ -32,29 +32,29 @@ cdef void read_delivered(const uint8_t* text, uint32_t size, Delivered* delivere
         while at < size and text[at] != c".":
             if text[at] < c"0" or text[at] > c"9":
                 is_number = False
-            numbers[n] = numbers[n] * 10 + (text[at] - c"0")  # wraps around, as in the reference
+            numbers[n] = numbers[n] * 10 + (text[at] - c"0")  # wraps around, as in nats-server
             at += 1
         at += 1
         if not is_number:
-            numbers[n] = ~<uint64_t>0      # a sequence that nothing has
-    delivered.deliveries = numbers[0]
-    delivered.seq = numbers[1]
-    delivered.dseq = numbers[2]
+            numbers[n] = ~<uint64_t>0      # a sequence that no message has
+    out.deliveries = numbers[0]
+    out.seq = numbers[1]
+    out.dseq = numbers[2]
 
 
-cdef int read_verb(const uint8_t* text, uint32_t size) noexcept nogil:
-    """Which kind of ack a payload is."""
+cdef int parse_ack_kind(const uint8_t* text, uint32_t size) noexcept nogil:
+    """The kind of ack that a payload is: one of ACK_…."""
     if size == 0 or (size == 4 and memcmp(text, b"+ACK", 4) == 0) or (size == 3 and memcmp(text, b"+OK", 3) == 0):
-        return SAID_ACK
+        return ACK_PLAIN
     if size == 4 and memcmp(text, b"+WPI", 4) == 0:
-        return SAID_PROGRESS
+        return ACK_PROGRESS
     if size >= 4 and memcmp(text, b"+NXT", 4) == 0:
-        return SAID_NEXT
-    return SAID_VERB
+        return ACK_NEXT
+    return ACK_OTHER
 
 
-cdef bint _read_number(const uint8_t* text, uint32_t size, uint32_t* at, int64_t* number) noexcept nogil:
-    """A number of JSON without fraction and exponent; False where it is another, or too long for us."""
+cdef bint _parse_number(const uint8_t* text, uint32_t size, uint32_t* at, int64_t* number) noexcept nogil:
+    """A JSON number without fraction and exponent; False if it is another, or too long for us."""
     cdef uint32_t start
     cdef bint is_negative = at[0] < size and text[at[0]] == c"-"
     at[0] += is_negative
@@ -72,8 +72,8 @@ cdef bint _read_number(const uint8_t* text, uint32_t size, uint32_t* at, int64_t
     return True
 
 
-cdef bint _read_field(const uint8_t* text, uint32_t size, uint32_t* at, Asked* asked) noexcept nogil:
-    """One field of an object, from its quotes to its value's end; False where it is none that we know."""
+cdef bint _parse_field(const uint8_t* text, uint32_t size, uint32_t* at, PullFields* fields) noexcept nogil:
+    """One field of an object, from its quotes to the end of its value; False if we do not know the field."""
     cdef uint32_t start, name_size
     cdef int64_t* number = NULL
     cdef const uint8_t* name
@@ -92,33 +92,33 @@ cdef bint _read_field(const uint8_t* text, uint32_t size, uint32_t* at, Asked* a
         return False
     at[0] = _skip(text, size, at[0] + 1)
     if name_size == 5 and memcmp(name, b"batch", 5) == 0:
-        number = &asked.batch
+        number = &fields.batch
     elif name_size == 7 and memcmp(name, b"expires", 7) == 0:
-        number = &asked.expires
+        number = &fields.expires
     elif name_size == 9 and memcmp(name, b"max_bytes", 9) == 0:
-        number = &asked.max_bytes
+        number = &fields.max_bytes
     elif name_size == 14 and memcmp(name, b"idle_heartbeat", 14) == 0:
-        number = &asked.heartbeat
+        number = &fields.heartbeat
     elif name_size == 7 and memcmp(name, b"no_wait", 7) == 0:
         if at[0] + 4 <= size and memcmp(text + at[0], b"true", 4) == 0:
-            asked.no_wait = True
+            fields.no_wait = True
             at[0] += 4
             return True
         if at[0] + 5 <= size and memcmp(text + at[0], b"false", 5) == 0:
-            asked.no_wait = False
+            fields.no_wait = False
             at[0] += 5
             return True
         return False
-    return number != NULL and _read_number(text, size, at, number)
+    return number != NULL and _parse_number(text, size, at, number)
 
 
-cdef bint _read_object(const uint8_t* text, uint32_t size, Asked* asked) noexcept nogil:
+cdef bint _parse_object(const uint8_t* text, uint32_t size, PullFields* fields) noexcept nogil:
     cdef uint32_t at = _skip(text, size, 1)
-    asked.is_object = True
+    fields.is_object = True
     if at < size and text[at] == c"}":
         return at + 1 == size
     while True:
-        if not _read_field(text, size, &at, asked):
+        if not _parse_field(text, size, &at, fields):
             return False
         at = _skip(text, size, at)
         if at >= size:
@@ -130,12 +130,12 @@ cdef bint _read_object(const uint8_t* text, uint32_t size, Asked* asked) noexcep
         at = _skip(text, size, at + 1)
 
 
-cdef bint read_asked(const uint8_t* text, uint32_t size, Asked* asked) noexcept nogil:
-    """Read a pull request; False where Python has to."""
+cdef bint parse_pull_fields(const uint8_t* text, uint32_t size, PullFields* fields) noexcept nogil:
+    """Parse a pull request; False if it must be parsed in Python."""
     cdef uint32_t at = 0
-    asked.batch = 1
-    asked.max_bytes = asked.expires = asked.heartbeat = 0
-    asked.no_wait = asked.is_object = False
+    fields.batch = 1
+    fields.max_bytes = fields.expires = fields.heartbeat = 0
+    fields.no_wait = fields.is_object = False
     while size and _is_blank(text[0]):
         text += 1
         size -= 1
@@ -144,29 +144,29 @@ cdef bint read_asked(const uint8_t* text, uint32_t size, Asked* asked) noexcept 
     if size == 0:
         return True
     if text[0] == c"{":
-        asked.batch = 0
-        return _read_object(text, size, asked) and not (asked.heartbeat > 0 and asked.heartbeat > asked.expires // 2)
-    return c"1" <= text[0] <= c"9" and _read_number(text, size, &at, &asked.batch) and at == size
+        fields.batch = 0
+        return _parse_object(text, size, fields) and not (fields.heartbeat > 0 and fields.heartbeat > fields.expires // 2)
+    return c"1" <= text[0] <= c"9" and _parse_number(text, size, &at, &fields.batch) and at == size
 
 
-# Doors.
+# For tests.
 
-def delivered_of(bytes subject not None, Py_ssize_t filter_size):
+def ack_numbers(bytes subject not None, Py_ssize_t filter_size):
     """(deliveries, seq, consumer seq) of an ack on a subject that a filter of this size matched."""
-    cdef Delivered found
-    read_delivered(<const uint8_t*>PyBytes_AS_STRING(subject) + filter_size - ACK_TAIL_SIZE,
+    cdef AckNumbers found
+    parse_ack_numbers(<const uint8_t*>PyBytes_AS_STRING(subject) + filter_size - ACK_TAIL_SIZE,
                    <uint32_t>(PyBytes_GET_SIZE(subject) - filter_size + ACK_TAIL_SIZE), &found)
     return found.deliveries, found.seq, found.dseq
 
 
-def verb_of(bytes payload not None):
-    """SAID_ACK, SAID_PROGRESS, SAID_NEXT or SAID_VERB as a number."""
-    return read_verb(<const uint8_t*>PyBytes_AS_STRING(payload), <uint32_t>PyBytes_GET_SIZE(payload))
+def ack_kind(bytes payload not None):
+    """ACK_PLAIN, ACK_PROGRESS, ACK_NEXT or ACK_OTHER as a number."""
+    return parse_ack_kind(<const uint8_t*>PyBytes_AS_STRING(payload), <uint32_t>PyBytes_GET_SIZE(payload))
 
 
-def asked_of(bytes payload not None):
-    """(batch, max_bytes, expires, heartbeat, no_wait) of a pull request; None where Python has to read it."""
-    cdef Asked asked
-    if not read_asked(<const uint8_t*>PyBytes_AS_STRING(payload), <uint32_t>PyBytes_GET_SIZE(payload), &asked):
+def pull_fields(bytes payload not None):
+    """(batch, max_bytes, expires, heartbeat, no_wait) of a pull request; None if it must be parsed in Python."""
+    cdef PullFields fields
+    if not parse_pull_fields(<const uint8_t*>PyBytes_AS_STRING(payload), <uint32_t>PyBytes_GET_SIZE(payload), &fields):
         return None
-    return asked.batch, asked.max_bytes, asked.expires, asked.heartbeat, bool(asked.no_wait)
+    return fields.batch, fields.max_bytes, fields.expires, fields.heartbeat, bool(fields.no_wait)

@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from penstock.broker.consumers.delivery import Delivery
-from penstock.broker.consumers.session import Desk
+from penstock.broker.consumers.session import SessionScheduler
 from penstock.broker.routing.origin import Origin
 from penstock.errors import StoreError
 
@@ -44,7 +44,7 @@ class ConsumerDispatcher:
         self.consumers = intake.stream.consumers
         self.turn = intake.turn
         self.loop = intake.turn.loop
-        self.compiled = Desk(self.account.router, self.account.sublist, self._touched)
+        self.scheduler = SessionScheduler(self.account.router, self.account.sublist, self._has_work)
         self.deliveries: dict[str, Delivery] = {}
         self.is_closed = False
         self._thread = threading.get_ident()
@@ -123,7 +123,7 @@ class ConsumerDispatcher:
 
     # Work.
 
-    def _touched(self) -> None:
+    def _has_work(self) -> None:
         self.turn.touch_desk(self)
 
     def _tell(self) -> None:
@@ -172,11 +172,11 @@ class ConsumerDispatcher:
                 self._mend()
             if looks_anew:
                 committed = store.engine.committed_seq
-                self.compiled.touch_hungry(committed != self._served_seq)
+                self.scheduler.schedule_interested(committed != self._served_seq)
                 self._served_seq = committed
-            if not self.compiled.has_work:
+            if not self.scheduler.has_work:
                 return
-            if self.compiled.serve(store.clock.now_ns(), self.turn.slice_ns):
+            if self.scheduler.serve(store.clock.now_ns(), self.turn.slice_ns):
                 self.turn.touch_desk(self)
             self._write_down()
         except Exception:
@@ -205,7 +205,7 @@ class ConsumerDispatcher:
 
     def _write_down(self) -> None:
         """Hand what has changed to the log, once for all of it."""
-        changed, replies = self.compiled.take_changed(), self.compiled.take_replies()
+        changed, replies = self.scheduler.take_changed(), self.scheduler.take_replies()
         if not changed and not replies:
             return
         for delivery in changed:
@@ -292,5 +292,5 @@ class ConsumerDispatcher:
                 delivery.release(SHUTDOWN, True)
             delivery.close(DELETED)
         self.deliveries.clear()
-        self.compiled.close()
+        self.scheduler.close()
         self.turn.forget_desk(self)

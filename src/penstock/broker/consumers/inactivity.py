@@ -1,4 +1,4 @@
-"""Inactivity: a consumer that nobody uses for as long as its threshold says is deleted."""
+"""Inactivity: deletes a consumer that no client uses for its inactive threshold."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ if TYPE_CHECKING:
     from penstock.broker.consumers.delivery import Delivery
 
 RETRY_S = 0.001
-JITTER_NS = 100_000_000, 1_000_000_000  # added for pull consumers: their clients may be about to ask
+JITTER_NS = 100_000_000, 1_000_000_000  # added for pull consumers: their clients may be about to send a request
 
 
 class Inactivity:
-    """When a consumer is deleted because nobody uses it.
+    """Decides when an unused consumer is deleted.
 
-    A push consumer is in use while somebody listens. A pull consumer is while requests wait or the library has it open,
-    and for its threshold after the last thing that a client did, or could still do: acknowledge what it has in hand.
+    A push consumer is in use while its deliver subject has a subscriber. A pull consumer is in use while requests wait or
+    the library has it open, and for its threshold after the last thing that a client did or could still do: acknowledge a
+    message that it has got.
     """
 
     def __init__(self, delivery: Delivery) -> None:
-        self._delivery: Delivery = weakref.proxy(delivery)  # which has us
+        self._delivery: Delivery = weakref.proxy(delivery)  # it owns this object
         self._threshold_ns = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -40,8 +41,8 @@ class Inactivity:
         self.interest_changed()
 
     def interest_changed(self) -> None:
-        """Somebody listens to a push consumer, or nobody does any more."""
-        is_in_use = self._delivery.config.is_push and self._delivery.is_active
+        """A push consumer has its first subscriber, or has lost its last one."""
+        is_in_use = self._delivery.is_push_bound
         if self._threshold_ns and not is_in_use and not self._delivery.is_closed:
             if self._timer is None:
                 self._wait(self._threshold_ns)
@@ -72,20 +73,22 @@ class Inactivity:
             lock.release()
 
     def _left_ns(self) -> int:
-        """How long a pull consumer may still be in use; 0: it is not."""
+        """How long a pull consumer may still be in use; 0: it is unused."""
         delivery = self._delivery
-        left = delivery.active_ns + self._threshold_ns - time.monotonic_ns()
+        queue = delivery.session.pull_queue
+        assert queue is not None, "a push consumer has nothing left as soon as it has no subscriber"
+        left = queue.active_ns + self._threshold_ns - time.monotonic_ns()
         if left > 0:
             return left
-        if delivery.num_waiting or delivery.consumer.keepers:
+        if queue.num_waiting or delivery.consumer.keepers:
             return self._threshold_ns
-        latest: int = max(delivery.latest_deadline_ns(), delivery.consumer.last_active_ns)
+        latest: int = max(delivery.session.latest_deadline_ns(), delivery.consumer.last_active_ns)
         if latest:
             return max(latest + self._threshold_ns - delivery.owner.stream.store.clock.now_ns(), 0)
         return 0
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

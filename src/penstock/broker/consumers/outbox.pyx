@@ -1,4 +1,9 @@
-"""Outbox: how a consumer's messages leave: who hears them, whether they can take more, where they are to be acknowledged."""
+"""Outbox: sends one consumer's messages and statuses to the subscribers of a subject.
+
+It finds the subscribers, says whether their clients can take more, and writes the subject on which each message is acknowledged.
+Frames go straight into the clients' buffers.
+"""
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
@@ -7,7 +12,7 @@ from penstock.broker.routing.origin cimport KIND_CLIENT, ORIGIN_DELIVERY, ORIGIN
 from penstock.broker.routing.sublist cimport Answer
 
 cdef enum:
-    CHOKED = 1048576                       # bytes that wait for a client before it is left alone
+    BACKLOG_MAX = 1048576                  # bytes that may wait for a client before it is sent no more
     NUMBERS_SIZE = 105                     # five numbers and their dots
 
 # Numbers of two digits as text.
@@ -19,7 +24,7 @@ for _pair in range(100):
 
 
 cdef inline uint8_t* _put_number(uint8_t* out, uint64_t number) noexcept nogil:
-    """Decimal digits, and where they end."""
+    """Write a number in decimal; returns where its digits end."""
     cdef uint8_t text[20]
     cdef int at = 20
     while number >= 100:
@@ -37,7 +42,7 @@ cdef inline uint8_t* _put_number(uint8_t* out, uint64_t number) noexcept nogil:
 
 
 cdef inline uint32_t _literal_size(const Sub* sub) noexcept nogil:
-    """How much of a subscription's subject stands before its first wildcard."""
+    """The size of a subscription's subject before its first wildcard."""
     cdef uint32_t n
     for n in range(sub.subject_size):
         if ((sub.subject[n] == c"*" or sub.subject[n] == c">") and (n == 0 or sub.subject[n - 1] == c".")
@@ -46,15 +51,15 @@ cdef inline uint32_t _literal_size(const Sub* sub) noexcept nogil:
     return sub.subject_size
 
 
-cdef class Outbox(Subscriber):
-    """A consumer's way to clients. Frames go straight into their buffers."""
+@cython.final
+cdef class Outbox:
+    """One consumer's way to its clients. The session, the pull queue and the push sender of the consumer share it."""
 
     def __init__(self, Router router not None, Sublist sublist not None, ConsumerEngine engine not None, bytes ack_prefix not None):
         self.router = router
         self.sublist = sublist
         self.engine = engine
         self.pin_id = b""
-        self.flow_subject = b""
         self.prefix_size = <uint32_t>PyBytes_GET_SIZE(ack_prefix)
         self.ack_subject = <uint8_t*>malloc(self.prefix_size + NUMBERS_SIZE)
         if self.ack_subject == NULL:
@@ -65,40 +70,41 @@ cdef class Outbox(Subscriber):
         free(self.ack_subject)
         free(self.headers)
 
-    # Who hears it.
+    # Subscribers.
 
-    cdef int resolve(self, const uint8_t* subject, uint32_t size, Hearing* hearing) except -1:
+    cdef int update_interest(self, const uint8_t* subject, uint32_t size, Interest* interest) except -1:
+        """Look up the subscribers of `subject` again if subscriptions have changed since the last time."""
         cdef Answer* answer
         cdef uint32_t n, count
-        if hearing.generation != self.sublist.generation:
+        if interest.generation != self.sublist.generation:
             answer = self.sublist.match(subject, size, False)
-            hearing.sub = NULL
-            hearing.is_heard = False
+            interest.only_client = NULL
+            interest.exists = False
             count = answer.group_ends[answer.group_count - 1] if answer.group_count else answer.plain_count
             for n in range(count):
                 if reaches(ORIGIN_DELIVERY, answer.subs[n].kind):
-                    hearing.is_heard = True
+                    interest.exists = True
                     break
             if answer.plain_count == 1 and answer.group_count == 0 and answer.subs[0].kind == KIND_CLIENT:
-                hearing.sub = answer.subs[0]
-            hearing.generation = self.sublist.generation
+                interest.only_client = answer.subs[0]
+            interest.generation = self.sublist.generation
         return 0
 
-    cdef bint is_choked(self, const uint8_t* subject, uint32_t size, Hearing* hearing) except -1:
-        """Whether a subscriber has enough to read; it tells us when it has not.
+    cdef bint is_backlogged(self, const uint8_t* subject, uint32_t size, Interest* interest) except -1:
+        """Whether a subscriber has too much unread. The session is resumed once that has been sent.
 
-        Those whom the message is meant for: who hears it with a wider subject than they do only listens in, and is not waited for.
+        Only the most specific subscriptions count; a client that listens with a wider wildcard does not delay the consumer.
         """
         cdef Answer* answer
         cdef Client client
         cdef uint32_t n, count, narrowest = 0
         cdef bint found = False
-        if hearing.sub != NULL:
-            client = <Client>hearing.sub.target
-            if client.backlog + client.out_size <= CHOKED:
+        if interest.only_client != NULL:
+            client = <Client>interest.only_client.target
+            if client.backlog + client.out_size <= BACKLOG_MAX:
                 return False
-            client.choke(self)
-            self.router.soil(client)          # what is known of its transport may be old: have a look at the turn's end
+            client.add_drain_waiter(self.session)
+            self.router.mark_dirty(client)    # its transport may have been drained since it last told us: the tick's end has a look
             return True
         answer = self.sublist.match(subject, size, False)
         count = answer.group_ends[answer.group_count - 1] if answer.group_count else answer.plain_count
@@ -108,23 +114,30 @@ cdef class Outbox(Subscriber):
         for n in range(count):
             if answer.subs[n].kind == KIND_CLIENT and _literal_size(answer.subs[n]) == narrowest:
                 client = <Client>answer.subs[n].target
-                if client.backlog + client.out_size > CHOKED:
-                    client.choke(self)
-                    self.router.soil(client)
+                if client.backlog + client.out_size > BACKLOG_MAX:
+                    client.add_drain_waiter(self.session)
+                    self.router.mark_dirty(client)
                     found = True
         return found
 
-    cdef bint give(self, MessageView* view, const uint8_t* subject, uint32_t size, Hearing* hearing) except -1:
-        """Write the message for who hears `subject`: whether anyone did."""
+    cdef bint send(self, Candidate* candidate, MessageView* view, const uint8_t* subject, uint32_t size, Interest* interest,
+                   int64_t now_ns) except -1:
+        """Deliver the message to the subscribers of `subject`, and count it as delivered if there was one: whether there was."""
+        cdef bint is_sent
         view.tail_size = view.plain_tail_size = 0
         view.copies = True
-        if hearing.sub != NULL:
+        if interest.only_client != NULL:
             view.origin = ORIGIN_DELIVERY
-            return self.router.deliver(hearing.sub, self.sublist, None, view)
-        return self.router.route_to(self.sublist, subject, size, view, ORIGIN_DELIVERY) > 0
+            is_sent = self.router.deliver(interest.only_client, self.sublist, None, view)
+        else:
+            is_sent = self.router.route_to(self.sublist, subject, size, view, ORIGIN_DELIVERY) > 0
+        if is_sent:
+            self.engine.hand_over(candidate, now_ns)
+            self.has_sent = True
+        return is_sent
 
-    cdef int tell(self, const uint8_t* subject, uint32_t size, bytes headers, bytes reply) except -1:
-        """A status."""
+    cdef int write_status(self, const uint8_t* subject, uint32_t size, bytes headers, bytes reply) except -1:
+        """Send a message that has headers only."""
         cdef MessageView view
         view.subject = subject
         view.subject_size = size
@@ -139,12 +152,12 @@ cdef class Outbox(Subscriber):
         return 0
 
     def send_status(self, bytes subject not None, bytes headers not None, bytes reply=None):
-        self.tell(<const uint8_t*>PyBytes_AS_STRING(subject), <uint32_t>PyBytes_GET_SIZE(subject), headers, reply)
+        self.write_status(<const uint8_t*>PyBytes_AS_STRING(subject), <uint32_t>PyBytes_GET_SIZE(subject), headers, reply)
 
-    # What it says.
+    # Messages.
 
-    cdef uint32_t address(self, Candidate* candidate, MessageView* view) noexcept:
-        """Make a letter of a message; the size of what says where to acknowledge it."""
+    cdef uint32_t fill_view(self, Candidate* candidate, MessageView* view) noexcept:
+        """Make `view` the message of `candidate`; returns the size of the subject on which it is acknowledged."""
         view.subject = candidate.subject
         view.subject_size = candidate.subject_size
         view.headers = candidate.headers
@@ -156,7 +169,7 @@ cdef class Outbox(Subscriber):
         return view.reply_size
 
     cdef uint32_t make_ack_subject(self, Candidate* candidate) noexcept:
-        """Where the message is to be acknowledged: its size."""
+        """Write the subject on which the message is acknowledged; returns its size."""
         cdef uint8_t* out = self.ack_subject + self.prefix_size
         out = _put_number(out, candidate.deliveries)
         out[0] = c"."
@@ -169,8 +182,8 @@ cdef class Outbox(Subscriber):
         out = _put_number(out + 1, candidate.pending)
         return <uint32_t>(out - self.ack_subject)
 
-    cdef int add_pin(self, MessageView* view) except -1:
-        """The pin in the headers, behind those that are there."""
+    cdef int add_pin_header(self, MessageView* view) except -1:
+        """Add the pin id behind the message's own headers."""
         cdef size_t size = view.headers_size
         cdef size_t needed = size + 40 + len(self.pin_id)
         cdef uint8_t* out
@@ -197,10 +210,17 @@ cdef class Outbox(Subscriber):
         view.headers_size = <uint32_t>(out + 4 - self.headers)
         return 0
 
-    def heartbeat(self):
-        """The headers of an idle heartbeat."""
-        text = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n" % (
+    cdef bint is_replay_waiting(self, int64_t now_ns) noexcept:
+        """Whether the next message waits as long as it did when it was stored.
+
+        nats-server does nothing else meanwhile: the receiver is already chosen, no request expires and no heartbeat is sent.
+        """
+        return self.engine.replay_to > 0 and self.engine.wake_ns > now_ns and not self.engine.is_paused(now_ns)
+
+    cdef bytes heartbeat(self, bytes flow_subject):
+        """The headers of an idle heartbeat; `flow_subject` is the flow control request that is not answered yet, or empty."""
+        cdef bytes text = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n" % (
             self.engine.table.delivered_consumer_seq, self.engine.next_seq - 1)
-        if self.flow_subject:
-            text += b"Nats-Consumer-Stalled: %b\r\n" % self.flow_subject
+        if flow_subject:
+            text += b"Nats-Consumer-Stalled: %b\r\n" % flow_subject
         return text + b"\r\n"

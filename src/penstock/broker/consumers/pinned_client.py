@@ -1,4 +1,4 @@
-"""PinnedClient: the one client that a consumer with the policy pinned_client serves, until it asks no more."""
+"""PinnedClient: the one client that a consumer with the policy pinned_client serves, until it sends no more requests."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class PinnedClient:
-    """Who is pinned, since when. The id itself is the delivery's `pin_id`: the compiled side compares it."""
+    """When a client was pinned, and until when. The pin id itself is in the session's outbox, where compiled code compares it."""
 
     def __init__(self, delivery: Delivery) -> None:
-        self._delivery: Delivery = weakref.proxy(delivery)  # which has us
+        self._delivery: Delivery = weakref.proxy(delivery)  # it owns this object
         self._timer: asyncio.TimerHandle | None = None
         self.since_ns = 0
 
@@ -27,15 +27,16 @@ class PinnedClient:
         return self._delivery.config.priority_groups[0]
 
     def assign(self) -> None:
-        """Pin whoever comes next."""
+        """Pin the client whose request is served next."""
         delivery = self._delivery
-        delivery.pin_id = make_nuid().encode()
+        pin_id = make_nuid()
+        delivery.session.outbox.pin_id = pin_id.encode()
         self.since_ns = time.time_ns()
         self.hold()
-        delivery.news.pinned(delivery.consumer, self._group, delivery.pin_id.decode())
+        delivery.events.pinned(delivery.consumer, self._group, pin_id)
 
     def hold(self) -> None:
-        """It has asked: the time until it is taken for gone begins anew."""
+        """The pinned client has sent a request: the time until it counts as gone begins again."""
         self._stop()
         delay_s = self._delivery.config.priority_timeout / 1e9
         self._timer = self._delivery.owner.loop.call_later(delay_s, self._timed_out)
@@ -45,13 +46,13 @@ class PinnedClient:
         delivery = self._delivery
         if delivery.pin_id and not delivery.is_closed:
             self.clear()
-            delivery.news.unpinned(delivery.consumer, self._group, "timeout")
-            delivery.touch()
+            delivery.events.unpinned(delivery.consumer, self._group, "timeout")
+            delivery.session.schedule()
 
     def clear(self) -> None:
-        """Nobody is pinned."""
+        """Pin no client."""
         self._stop()
-        self._delivery.pin_id = b""
+        self._delivery.session.outbox.pin_id = b""
         self.since_ns = 0
 
     def _stop(self) -> None:

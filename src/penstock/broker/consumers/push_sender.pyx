@@ -1,4 +1,9 @@
-"""PushSender: a consumer's messages to a subject: while somebody listens there, as fast as they are taken, or as they may be."""
+"""PushSender: delivers a consumer's messages to its deliver subject while that has a subscriber.
+
+The rate limit, flow control and the clients' unread bytes bound how fast. Calls its host, a `PushSenderHost` (push_sender.pyi),
+when subscribers come or go and when it needs a subject for a flow control request.
+"""
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 from penstock.consumer.engine cimport LOOK_FOUND
@@ -11,10 +16,30 @@ cdef enum:
 cdef bytes FLOW_REQUEST = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
 
 
-cdef class PushSender(PullQueue):
-    """The push side of a consumer; `deliver_subject` is empty where it has none."""
+@cython.final
+cdef class PushSender:
+    """The push side of a consumer.
 
-    cdef int push(self, int64_t now_ns, int64_t* mono_ns, int64_t until_ns) except -1:
+    Always true: no message is sent while `is_active` is False.
+    """
+
+    def __init__(self, Outbox outbox not None, host):
+        self.outbox = outbox
+        self.engine = outbox.engine
+        self.host = host
+        self.deliver_subject = self.deliver_group = self.flow_subject = b""
+
+    cdef void detach(self) noexcept:
+        """The consumer is closed: let go of the host, which has us."""
+        self.host = None
+
+    cdef bint can_send(self) noexcept:
+        """Whether the deliver subject has a subscriber, and flow control lets more be sent."""
+        return self.is_active and not (self.window and self.outstanding > self.window)
+
+    cdef int deliver(self, int64_t now_ns, int64_t* mono_ns, int64_t until_ns) except -1:
+        """Send messages to the deliver subject: 1 when there is more to deliver in the next round."""
+        cdef Outbox outbox = self.outbox
         cdef ConsumerEngine engine = self.engine
         cdef Candidate candidate
         cdef MessageView view
@@ -23,56 +48,56 @@ cdef class PushSender(PullQueue):
         cdef uint64_t size
         cdef int count = 0
         self.rate_due_ns = 0
-        while self.is_active and not (self.window and self.outstanding > self.window):
-            self.resolve(subject, subject_size, &self.hearing)
-            if self.is_choked(subject, subject_size, &self.hearing):
+        while self.can_send():
+            outbox.update_interest(subject, subject_size, &self.interest)
+            if outbox.is_backlogged(subject, subject_size, &self.interest):
                 break
             if engine.look(now_ns, &candidate) != LOOK_FOUND:
-                if self.is_in_pause(now_ns):
+                if outbox.is_replay_waiting(now_ns):
                     self.sent_ns = max(mono_ns[0], mono_ns[0] + engine.wake_ns - now_ns - self.heartbeat_ns)
                 break
-            self.address(&candidate, &view)
+            outbox.fill_view(&candidate, &view)
             size = <uint64_t>view.reply_size + candidate.headers_size + candidate.payload_size
             if self.rate > 0 and not self.has_tokens(size + candidate.subject_size, mono_ns[0]):
                 break
-            if not self.give(&view, subject, subject_size, &self.hearing):
-                self.notice()              # who listened is gone
+            if not outbox.send(&candidate, &view, subject, subject_size, &self.interest, now_ns):
+                self.update_activity()     # the subscriber has gone
                 break
-            engine.hand_over(&candidate, now_ns)
-            self.is_changed = True
             self.sent_ns = mono_ns[0]
             if self.window:
-                self.account_for(<int64_t>(size + subject_size))
+                self.count_outstanding(<int64_t>(size + subject_size))
             count += 1
             if count % CLOCK_EVERY == 0:
                 mono_ns[0] = monotonic_ns()
                 if count >= QUANTUM or mono_ns[0] >= until_ns:
                     return 1
         if self.heartbeat_ns and self.is_active and mono_ns[0] >= self.sent_ns + self.heartbeat_ns:
-            self.beat(mono_ns[0])
+            self.send_heartbeat(mono_ns[0])
         return 0
 
-    # Who listens.
+    # Subscribers.
 
-    def notice(self):
-        """Subscriptions to the subject that we deliver to have come or gone."""
-        cdef bint is_active = self.sublist.has_literal(self.deliver_subject, self.deliver_group())
-        if self.is_closed or is_active == self.is_active:
+    def update_activity(self):
+        """Look whether the deliver subject has a subscriber; called when subscriptions to it come or go."""
+        cdef bint is_active = self.outbox.sublist.has_literal(self.deliver_subject, self.deliver_group)
+        if self.host is None or is_active == self.is_active:
             return
         self.is_active = is_active
         self.sent_ns = monotonic_ns()
-        self.interest_changed()
-        self.touch()
+        self.host.activity_changed()
+        if self.outbox.session is not None:
+            self.outbox.session.resume()
 
-    def deliver_to(self, bytes subject not None):
-        """Deliver to another subject from now on."""
+    def deliver_to(self, bytes subject not None, bytes group not None):
+        """Deliver to another subject from now on, or to another queue group of it."""
         self.deliver_subject = subject
-        self.hearing.generation = 0
+        self.deliver_group = group
+        self.interest.generation = 0
 
-    # How fast.
+    # The rate limit.
 
     cdef bint has_tokens(self, uint64_t size, int64_t mono_ns) noexcept:
-        """Whether the rate lets a message pass now; otherwise `rate_due_ns` is when."""
+        """Whether the rate limit lets a message pass now; if not, `rate_due_ns` is when it will."""
         cdef double wanted = min(<double>size, self.burst)
         if self.tokens_ns == 0:
             self.tokens = self.burst
@@ -87,22 +112,22 @@ cdef class PushSender(PullQueue):
 
     # Flow control.
 
-    def control_flow(self, bint is_on, bint acks):
-        """Ask the client now and then whether it has come so far; where `acks`, its answers acknowledge."""
+    def set_flow_control(self, bint is_on, bint acks):
+        """Ask the client now and then how far it has read; with `acks`, its answers acknowledge messages."""
         if is_on and not self.window:
             self.window = WINDOW_MAX // WINDOW_PART
         elif not is_on:
             self.window = 0
         self.flow_acks = acks
 
-    cdef int account_for(self, int64_t size) except -1:
-        """So much more is under way: ask for an answer when it is half of what may be."""
+    cdef int count_outstanding(self, int64_t size) except -1:
+        """So much more is under way: ask for an answer at half of what may be."""
         self.outstanding += size
         if not self.flow_subject:
             if self.outstanding > self.window // 2 or (self.flow_acks and self.engine.is_full):
-                self.ask_flow()
-        elif self.outstanding - self.asked_size >= self.window:
-            self.asked_size += size
+                self.request_flow_control()
+        elif self.outstanding - self.flow_size >= self.window:
+            self.flow_size += size
         return 0
 
     @property
@@ -110,25 +135,25 @@ cdef class PushSender(PullQueue):
         """Whether nothing more is sent until the client answers a flow control request."""
         return bool(self.window) and self.outstanding > self.window
 
-    def ask_flow(self):
+    def request_flow_control(self):
         """Send a flow control request."""
-        self.asked_size = self.outstanding
-        self.flow_subject = self.new_flow_subject()
-        self.send_status(self.deliver_subject, FLOW_REQUEST, self.flow_subject)
+        self.flow_size = self.outstanding
+        self.flow_subject = self.host.new_flow_subject()
+        self.outbox.send_status(self.deliver_subject, FLOW_REQUEST, self.flow_subject)
 
-    cdef bint flow_answered(self, const uint8_t* subject, uint32_t size) except -1:
-        """An answer to a flow control request: whether it is the one that is waited for."""
+    cdef bint take_flow_answer(self, const uint8_t* subject, uint32_t size) except -1:
+        """The answer to a flow control request: False if it answers another than the last one."""
         if subject[:size] != self.flow_subject:
             return False
-        self.outstanding = max(self.outstanding - self.asked_size, 0)
+        self.outstanding = max(self.outstanding - self.flow_size, 0)
         self.window = min(self.window * 2, WINDOW_MAX)
         self.flow_subject = b""
-        self.asked_size = 0
+        self.flow_size = 0
         return True
 
-    cdef int beat(self, int64_t mono_ns) except -1:
-        self.send_status(self.deliver_subject, self.heartbeat())
+    cdef int send_heartbeat(self, int64_t mono_ns) except -1:
+        self.outbox.send_status(self.deliver_subject, self.outbox.heartbeat(self.flow_subject))
         self.sent_ns = mono_ns
         if self.flow_acks and self.engine.table.pending_count and not self.flow_subject:
-            self.ask_flow()
+            self.request_flow_control()
         return 0

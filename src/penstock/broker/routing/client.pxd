@@ -25,7 +25,7 @@ cdef class Client:
     cdef readonly bint is_slow             # more waits for it than it may: to be cut off
     cdef public bint is_stalled            # it publishes faster than a subscriber reads: to be slowed down
     cdef object crowded                    # the stream that it publishes to faster than the disk writes
-    cdef list choked                       # consumers that wait until it has read more; None: none
+    cdef list drain_waiters                # consumers that wait until it is drained; None: none
     cdef bint is_dirty                     # on the router's list of those with something to send
     cdef public int64_t max_payload        # below 0: no limit
     cdef public int64_t max_control_line
@@ -55,7 +55,7 @@ cdef class Client:
     cdef uint32_t left_at                  # where `leave_some` goes on
 
     cdef bint leave_some(self, uint32_t most) except -1
-    cdef int choke(self, object subscriber) except -1
+    cdef int add_drain_waiter(self, object subscriber) except -1
     cdef void release_out(self) noexcept
     cdef uint8_t* room(self, size_t size) except NULL
     cdef inline void wrote(self, size_t size) noexcept:

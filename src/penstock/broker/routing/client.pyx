@@ -31,12 +31,12 @@ cdef class Client:
 
     # Out.
 
-    cdef int choke(self, object subscriber) except -1:
-        """`subscriber` waits until more is read here."""
-        if self.choked is None:
-            self.choked = [subscriber]
-        elif subscriber not in self.choked:
-            self.choked.append(subscriber)
+    cdef int add_drain_waiter(self, object subscriber) except -1:
+        """`subscriber` is resumed when this client is drained."""
+        if self.drain_waiters is None:
+            self.drain_waiters = [subscriber]
+        elif subscriber not in self.drain_waiters:
+            self.drain_waiters.append(subscriber)
         return 0
 
     cdef void release_out(self) noexcept:

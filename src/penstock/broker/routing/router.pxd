@@ -32,11 +32,11 @@ cdef class Router:
     cdef public int64_t read_ns            # so long one read of a client may take, about
     cdef SendRing ring                         # None: each client is sent to by a call of its own
 
-    cdef int ask_turn(self) except -1
+    cdef int request_tick(self) except -1
     cdef list send_all(self, list links)
     cdef bint send_now(self, Client client) except -1
     cdef bint sent(self, Client client, ssize_t size) except -1
-    cdef int soil(self, Client client) except -1
+    cdef int mark_dirty(self, Client client) except -1
     cdef Py_ssize_t gathered(self) noexcept
     cdef bint has_others(self) noexcept
     cdef Py_ssize_t consume(self, Link client, const uint8_t* data, Py_ssize_t size) except -1

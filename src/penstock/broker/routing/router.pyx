@@ -130,18 +130,18 @@ cdef class Router:
 
     # The end of a read, the end of a turn.
 
-    cdef int ask_turn(self) except -1:
+    cdef int request_tick(self) except -1:
         if not self.is_turn_due:
             self.is_turn_due = True
             self.on_turn()
         return 0
 
-    cdef int soil(self, Client client) except -1:
+    cdef int mark_dirty(self, Client client) except -1:
         """Something waits to be sent to `client`."""
         if not client.is_dirty:
             client.is_dirty = True
             self.dirty.append(client)
-            self.ask_turn()
+            self.request_tick()
         return 0
 
     def begin_turn_end(self):
@@ -152,7 +152,7 @@ cdef class Router:
         """The turn has ended; what came up too late is the next one's."""
         self.is_turn_due = False
         if self.dirty or self.touched or self.calls or self.leaving:
-            self.ask_turn()
+            self.request_tick()
 
     def can_wait(self):
         """Whether nothing came but a few messages for streams that are at a commit: they go with the next one anyway."""
@@ -192,7 +192,7 @@ cdef class Router:
             except Exception:              # noqa: one connection's trouble is not the others'
                 log.exception("%r: sending failed", link)
         for link in taken:
-            if (link.choked is not None and link.fd >= 0 and link.out_size == 0
+            if (link.drain_waiters is not None and link.fd >= 0 and link.out_size == 0
                     and not link.is_slow and not link.is_closed):
                 link.backlog = 0           # it is sent to straight: nothing is under way
                 try:
@@ -344,7 +344,7 @@ cdef class Router:
                     self.unsubscribe(client, &command)
                 elif command.op == OP_PING:
                     client.put(<const uint8_t*>PyBytes_AS_STRING(_PONG), 6)
-                    self.soil(client)
+                    self.mark_dirty(client)
                     if client.wants_ping:
                         client.wants_ping = False
                         client.pinged()
@@ -364,7 +364,7 @@ cdef class Router:
                     client.heard(command.op == OP_ERR, command.text[:command.text_size])
                 elif command.op == OP_HMSG and client.is_verbose:
                     client.put(<const uint8_t*>PyBytes_AS_STRING(_OK), 5)
-                    self.soil(client)
+                    self.mark_dirty(client)
                 at += taken
         finally:
             self.depth -= 1
@@ -410,7 +410,7 @@ cdef class Router:
             return 0
         if client.is_verbose:
             client.put(<const uint8_t*>PyBytes_AS_STRING(_OK), 5)
-            self.soil(client)
+            self.mark_dirty(client)
         view.subject = command.subject
         view.subject_size = command.subject_size
         view.reply = command.reply
@@ -479,7 +479,7 @@ cdef class Router:
             client.keep(sub)
         if client.is_verbose:
             client.put(<const uint8_t*>PyBytes_AS_STRING(_OK), 5)
-            self.soil(client)
+            self.mark_dirty(client)
         return 0
 
     cdef int unsubscribe(self, Client client, Command* command) except -1:
@@ -492,7 +492,7 @@ cdef class Router:
                 client.sublist.remove(sub)
         if client.is_verbose:
             client.put(<const uint8_t*>PyBytes_AS_STRING(_OK), 5)
-            self.soil(client)
+            self.mark_dirty(client)
         return 0
 
     # Messages.
@@ -573,7 +573,7 @@ cdef class Router:
             return False                   # of the API only consumers hear it, one by one
         sub.msgs += 1
         if sub.kind >= KIND_ACK:
-            return (<Subscriber>sub.target).hear(sub, publisher, view)
+            return (<Subscriber>sub.target).receive(sub, publisher, view)
         if sub.kind == KIND_STREAM:
             ingest = <Ingest>sub.target
             if view.reply_size > 4 and memcmp(view.reply + view.reply_size - 4, b".$FI", 4) == 0:
@@ -590,7 +590,7 @@ cdef class Router:
             if not ingest.is_touched:
                 ingest.is_touched = True
                 self.touched.append(ingest)
-                self.ask_turn()
+                self.request_tick()
             return True
         self.calls.append((<object>sub.target, publisher, view.subject[:view.subject_size],
                            view.reply[:view.reply_size] if view.reply_size else None,
@@ -685,7 +685,7 @@ cdef class Router:
         client.wrote(size)
         if client.backlog + client.out_size > <uint64_t>client.max_pending:
             client.is_slow = True
-        self.soil(client)
+        self.mark_dirty(client)
         if client.out_size >= SEND_SIZE and client.fd >= 0 and not client.is_slow:
             self.send_now(client)
         return 0
@@ -737,7 +737,7 @@ cdef class Router:
     def release(self, Sublist sublist not None, size_t token):
         """Undo `capture`, once."""
         sublist.remove(<Sub*>token)
-        self.ask_turn()                    # it is buried at the turn's end
+        self.request_tick()                    # it is buried at the turn's end
 
 
 cdef inline int64_t _token_count(const uint8_t* subject, uint32_t size) noexcept nogil:
@@ -909,26 +909,26 @@ cdef class Link(Client):
         elif not self.is_closed:
             self.is_closed = True
             self.router.leaving.append(self)
-            self.router.ask_turn()
+            self.router.request_tick()
 
     def send_straight(self):
         """Give the socket what waits, at once: whether it took all of it."""
         return self.router.send_now(self)
 
     def drained(self):
-        """It takes something again: the consumers that waited for it go on."""
+        """All was sent: resume the consumers that waited for that."""
         cdef Subscriber subscriber
-        if self.choked is not None:
-            choked, self.choked = self.choked, None
-            for subscriber in choked:
-                subscriber.go_on()
+        if self.drain_waiters is not None:
+            waiters, self.drain_waiters = self.drain_waiters, None
+            for subscriber in waiters:
+                subscriber.resume()
 
     @property
-    def is_choked(self):
-        """A consumer waits until it takes something again."""
-        return self.choked is not None
+    def has_drain_waiters(self):
+        """A consumer waits until this client is drained."""
+        return self.drain_waiters is not None
 
     def write(self, bytes data not None):
         """Bytes for the peer, with the rest of this turn."""
         self.put(<const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
-        self.router.soil(self)
+        self.router.mark_dirty(self)

@@ -1,2 +1,2 @@
 class Subscriber:
-    """Who hears messages in compiled code."""
+    """Receives messages in compiled code."""

@@ -1,12 +1,16 @@
-"""Subscriber: who hears messages in compiled code. The router calls `hear` while it reads a socket."""
+"""Subscriber: receives messages in compiled code. The router calls `receive` while it reads a socket."""
 
 
 cdef class Subscriber:
-    """The rules: `hear` copies what it wants to keep, works on nothing yet, and says whether the message was heard."""
+    """The interface of a compiled subscriber; consumers/session.pyx implements it.
 
-    cdef bint hear(self, Sub* sub, Client publisher, MessageView* view) except -1:
-        raise NotImplementedError(f"{type(self).__name__}.hear")
+    Always true: `receive` copies what it wants to keep, and does no work yet: the socket is still being read.
+    """
 
-    cdef int go_on(self) except -1:
-        """A client that took no more takes something again."""
-        raise NotImplementedError(f"{type(self).__name__}.go_on")
+    cdef bint receive(self, Sub* sub, Client publisher, MessageView* view) except -1:
+        """Take a message: whether it counts as received."""
+        raise NotImplementedError(f"{type(self).__name__}.receive")
+
+    cdef int resume(self) except -1:
+        """A client whose unread messages held this subscriber back is drained."""
+        raise NotImplementedError(f"{type(self).__name__}.resume")
