@@ -17,14 +17,15 @@ from penstock.consumer.filter_tree import FilterTree
 from penstock.consumer.moment import ZERO_NS, Moment, format_moment, parse_moment
 from penstock.consumer.rules import admit, check_create, check_update, resolve
 from penstock.errors import ApiError, ConsumerCreateFailed, InvalidJson
-from penstock.stream import config as stream_config
 from penstock.stream.config import StreamConfig
+from penstock.stream.config import make_config as make_stream_config
+from penstock.stream.config_rules import check_create as check_stream
 
 NS = 1_000_000_000
 
 
 def stream(**fields: Any) -> StreamConfig:
-    return stream_config.check_create(stream_config.make_config("T", subjects=["t.>"], **fields))
+    return check_stream(make_stream_config("T", subjects=["t.>"], **fields))
 
 
 def test_python_values_become_nanoseconds_and_small_letters() -> None:

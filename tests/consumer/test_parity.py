@@ -30,8 +30,9 @@ from penstock.consumer.requests import (
 )
 from penstock.consumer.rules import admit, resolve, validate
 from penstock.errors import ApiError, PullRefused, StreamNotFound
-from penstock.stream.config import StreamConfig, check_create
+from penstock.stream.config import StreamConfig
 from penstock.stream.config_json import decode_config as decode_stream
+from penstock.stream.config_rules import check_create
 
 TEXT = (Path(__file__).parent / "parity_cases.json").read_text()
 CASES: dict[str, Any] = json.loads(re.sub(r"\{x\*(\d+)\}", lambda run: "x" * int(run[1]), TEXT))

@@ -17,7 +17,7 @@ import pytest
 from tests.api.conftest import Place, opened
 
 from penstock.broker.routing.origin import Origin
-from penstock.consumer.config import ENUMS, FIELD_TYPES
+from penstock.consumer.config import FIELDS
 from penstock.testing.inside_client import subscribe
 
 COUNT = int(os.environ.get("N") or 10_000) // 10
@@ -39,8 +39,8 @@ PULLS = (
 def make_value(chance: random.Random, field: str) -> Any:
     if chance.random() < 0.1:
         return chance.choice([None, [], {}, "x", 1.5, True, -1, "\ud800", [1], ["", "s.1"], {"a": 1}])
-    if field in ENUMS:
-        return chance.choice([*ENUMS[field], "bad"])
+    if FIELDS[field].values:
+        return chance.choice([*FIELDS[field].values, "bad"])
     if field in ("opt_start_time", "pause_until"):
         return chance.choice(TIMES)
     if field in ("filter_subjects", "priority_groups"):
@@ -49,16 +49,16 @@ def make_value(chance: random.Random, field: str) -> Any:
         return [chance.choice(NUMBERS) for _ in range(chance.randrange(4))]
     if field == "metadata":
         return {chance.choice(TEXTS): chance.choice(TEXTS)}
-    if FIELD_TYPES[field] is bool:
+    if FIELDS[field].type is bool:
         return chance.random() < 0.5
-    return chance.choice(TEXTS if FIELD_TYPES[field] is str else NUMBERS)
+    return chance.choice(TEXTS if FIELDS[field].type is str else NUMBERS)
 
 
 def make_request(chance: random.Random) -> tuple[str, bytes]:
     name = chance.choice(NAMES)
     kind = chance.choice(["CREATE"] * 6 + ["INFO", "NAMES", "LIST", "DELETE", "PAUSE", "PAUSE", "UNPIN", "EPHEMERAL"])
     if kind in ("CREATE", "EPHEMERAL"):
-        config = {field: make_value(chance, field) for field in chance.sample(list(FIELD_TYPES), chance.randrange(5))}
+        config = {field: make_value(chance, field) for field in chance.sample(list(FIELDS), chance.randrange(5))}
         if chance.random() < 0.7:
             config["ack_policy"] = chance.choice(["explicit", "all", "none"])
         if kind == "CREATE" and chance.random() < 0.8:

@@ -12,19 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import ApiError, BadStreamName, FeatureMissing, InvalidConfig, InvalidJson, SubjectOverlap
-from penstock.stream.config import (
-    ConsumerLimits,
-    Placement,
-    StreamConfig,
-    block_size,
-    check_create,
-    check_overlap,
-    check_update,
-    make_config,
-    same,
-    validate,
-)
+from penstock.stream.block_sizes import block_size
+from penstock.stream.config import ConsumerLimits, Placement, StreamConfig, make_config
 from penstock.stream.config_json import decode_config, decode_request, encode_config, to_dict
+from penstock.stream.config_rules import check_create, check_overlap, check_update, same, validate
 
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines that test are busy
 
@@ -195,6 +186,12 @@ def test_json_is_escaped_as_go_escapes_it() -> None:
     assert b'"t.\\u003e"' in raw and b"\\u003c\\u0026\\u2028" in raw
     assert json.loads(raw)["description"] == "<&\u2028"
     assert raw.startswith(b'{"name":"T","description":')
+
+
+def test_a_text_is_written_whatever_it_says() -> None:
+    """A description "default" was left out, because that word is the default of persist_mode."""
+    assert to_dict(made(description="default"))["description"] == "default"
+    assert "persist_mode" not in to_dict(made())
 
 
 def test_half_a_surrogate_pair_becomes_a_replacement() -> None:

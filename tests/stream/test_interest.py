@@ -12,7 +12,8 @@ from penstock.db.database import Database
 from penstock.errors import BadSubject, PublishRefused, SubjectNotInStream
 from penstock.store.file_store import FileStore
 from penstock.store.write.batch import Batch
-from penstock.stream.config import StreamConfig, check_create, make_config
+from penstock.stream.config import StreamConfig, make_config
+from penstock.stream.config_rules import check_create
 from penstock.stream.stream import StreamRules, limits_of
 from penstock.testing import FakeClock
 

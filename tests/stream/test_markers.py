@@ -13,7 +13,8 @@ from penstock.store.deletes import delete_markers as replacement
 from penstock.store.file_store import FileStore
 from penstock.store.memory_store import MemoryStore
 from penstock.store.write.batch import Batch
-from penstock.stream.config import StreamConfig, check_create, make_config
+from penstock.stream.config import StreamConfig, make_config
+from penstock.stream.config_rules import check_create
 from penstock.stream.stream import StreamRules, limits_of
 from penstock.testing import FakeClock
 from penstock.wire.headers import encode

@@ -16,7 +16,8 @@ from penstock.store.file_store import FileStore
 from penstock.store.memory_store import MemoryStore
 from penstock.store.write.batch import Batch
 from penstock.stream import rules
-from penstock.stream.config import check_create, make_config
+from penstock.stream.config import make_config
+from penstock.stream.config_rules import check_create
 from penstock.stream.stream import StreamRules, limits_of
 from penstock.testing import FakeClock
 from penstock.wire.headers import encode

@@ -20,7 +20,8 @@ from penstock.errors import (
     WrongLastSequence,
 )
 from penstock.stream import rules
-from penstock.stream.config import StreamConfig, check_create, check_update, make_config
+from penstock.stream.config import StreamConfig, make_config
+from penstock.stream.config_rules import check_create, check_update
 from penstock.stream.rules import Verdict, judge
 from penstock.wire.headers import encode, find
 from penstock.wire.ttl import TTL_NEVER, TTL_NS_MAX, parse_ttl

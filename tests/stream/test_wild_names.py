@@ -18,7 +18,8 @@ from penstock.db.database import Database
 from penstock.errors import BadSubject, WrongLastSequence
 from penstock.store.file_store import FileStore
 from penstock.store.write.batch import Batch
-from penstock.stream.config import StreamConfig, check_create, make_config
+from penstock.stream.config import StreamConfig, make_config
+from penstock.stream.config_rules import check_create
 from penstock.stream.stream import StreamRules, limits_of
 from twins.subject import is_valid_filter, matches
 

@@ -27,8 +27,9 @@ from penstock.errors import (
     StreamNotFound,
     StreamUpdateFailed,
 )
-from penstock.stream.config import StreamConfig, check_new, check_update, collide, same, validate
+from penstock.stream.config import StreamConfig
 from penstock.stream.config_json import decode_request
+from penstock.stream.config_rules import check_new, check_update, collide, same, validate
 from penstock.wire.go_decode import Struct
 from penstock.wire.go_json import encode
 

@@ -20,7 +20,8 @@ from penstock.errors import (
     PedanticError,
     StorageExceeded,
 )
-from penstock.stream.config import DUPLICATE_WINDOW_NS, StreamConfig
+from penstock.stream.config import StreamConfig
+from penstock.stream.config_rules import DUPLICATE_WINDOW_NS
 from penstock.wire.go_json import go_duration
 
 if TYPE_CHECKING:

@@ -40,8 +40,9 @@ from penstock.store.index.ids_and_expiries import IdsAndExpiries
 from penstock.store.index.summary import CONTROLS, Summary, decode_summary
 from penstock.store.open.recovery import read_marks, subtract
 from penstock.store.open.report import format_ranges
-from penstock.stream.config import check_create, make_config
+from penstock.stream.config import make_config
 from penstock.stream.config_json import encode_config
+from penstock.stream.config_rules import check_create
 from penstock.stream.derived_subjects import derived_filters
 
 LOST, COMPACT = REASONS.index("lost"), REASONS.index("compact")

@@ -1,75 +1,91 @@
-"""The configuration of a consumer under JetStream's names, and the defaults it gets.
+"""The configuration of a consumer under JetStream's names, and its defaults. The struct is the table of its fields.
 
 Rules: the JetStream API of nats-server 2.15; `rules.py` checks them, `config_json.py` is JSON in and out.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from penstock.base.duration import INT64_MAX, NS_PER_SECOND, duration_ns, parse_time
+from penstock.base.duration import INT64_MAX, NS_PER_SECOND, parse_time
 from penstock.consumer.moment import Moment
 from penstock.errors import ConsumerCreateFailed, PedanticError
-from penstock.stream.config import DYNAMIC_METADATA, REQUIRED_LEVEL, Int64, StreamConfig, UInt64
+from penstock.stream.config import DYNAMIC_METADATA, REQUIRED_LEVEL, StreamConfig
+from penstock.stream.fields import (
+    ALWAYS,
+    Duration,
+    Field,
+    Floor,
+    Go,
+    Int,
+    Int64,
+    Level,
+    UInt64,
+    fields_of,
+    plain_value,
+    required_level,
+    unknown_field,
+)
 
 ACK_WAIT_NS = 30 * NS_PER_SECOND
 MAX_WAITING = 512
 MAX_ACK_PENDING = 1000
-INACTIVE_THRESHOLD_NS = 5 * NS_PER_SECOND  # of an ephemeral consumer
+INACTIVE_THRESHOLD_NS = 5 * NS_PER_SECOND  # for an ephemeral consumer
 PRIORITY_TIMEOUT_NS = 120 * NS_PER_SECOND
 FLOW_CONTROL_HEARTBEAT_NS = NS_PER_SECOND
-CONSUMERS_MAX = 1000  # of a stream, where nothing says otherwise
+CONSUMERS_MAX = 1000  # per stream, unless the stream or the account sets a limit
 
 DeliverPolicy = Literal["all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject"]
 AckPolicy = Literal["none", "all", "explicit", "flow_control"]
 ReplayPolicy = Literal["instant", "original"]
 PriorityPolicy = Literal["none", "overflow", "pinned_client", "prioritized"]
+Time = Annotated[Moment | None, Go("time.Time")]
 
 
 class ConsumerConfig(msgspec.Struct, frozen=True):
-    """Every field of a JetStream consumer, in the order of its JSON. Durations are nanoseconds.
+    """Every field of a JetStream consumer, in the order of its JSON (`penstock.stream.fields` explains the notes).
 
-    A fresh one may hold anything; `rules.check_create` and `rules.check_update` give one with its defaults filled in
+    A new one may hold anything. `rules.check_create` and `rules.check_update` return one with its defaults filled in
     and every rule kept, and only such a one is stored.
     """
 
     durable_name: str = ""
     name: str = ""
     description: str = ""
-    deliver_policy: DeliverPolicy = "all"
+    deliver_policy: Annotated[DeliverPolicy, ALWAYS] = "all"
     opt_start_seq: UInt64 = 0
-    opt_start_time: Moment | None = None
-    ack_policy: AckPolicy = "none"
-    ack_wait: Int64 = 0
-    max_deliver: Int64 = 0
-    backoff: tuple[Int64, ...] = ()
+    opt_start_time: Time = None
+    ack_policy: Annotated[AckPolicy, ALWAYS, Level(4, "flow_control")] = "none"
+    ack_wait: Duration = 0
+    max_deliver: Int = 0
+    backoff: Annotated[tuple[Int64, ...], Go("[]time.Duration")] = ()
     filter_subject: str = ""
     filter_subjects: tuple[str, ...] = ()
-    replay_policy: ReplayPolicy = "instant"
+    replay_policy: Annotated[ReplayPolicy, ALWAYS] = "instant"
     rate_limit_bps: UInt64 = 0
     sample_freq: str = ""
-    max_waiting: Int64 = 0
-    max_ack_pending: Int64 = 0
+    max_waiting: Annotated[Int, Floor(0)] = 0
+    max_ack_pending: Annotated[Int, Floor(-1)] = 0
     flow_control: bool = False
     headers_only: bool = False
-    max_batch: Int64 = 0
-    max_expires: Int64 = 0
-    max_bytes: Int64 = 0
+    max_batch: Annotated[Int, Floor(0)] = 0
+    max_expires: Annotated[Duration, Floor(0)] = 0
+    max_bytes: Annotated[Int, Floor(0)] = 0
     deliver_subject: str = ""
     deliver_group: str = ""
-    idle_heartbeat: Int64 = 0
-    inactive_threshold: Int64 = 0
-    num_replicas: Int64 = 0
+    idle_heartbeat: Annotated[Duration, Floor(0)] = 0
+    inactive_threshold: Annotated[Duration, Floor(0)] = 0
+    num_replicas: Annotated[Int, ALWAYS] = 0
     mem_storage: bool = False
     direct: bool = False
     sourcing: bool = False
     metadata: dict[str, str] = {}
-    pause_until: Moment | None = None
-    priority_groups: tuple[str, ...] = ()
-    priority_policy: PriorityPolicy = "none"
-    priority_timeout: Int64 = 0
+    pause_until: Annotated[Time, Level(1)] = None
+    priority_groups: Annotated[tuple[str, ...], Level(1)] = ()
+    priority_policy: Annotated[PriorityPolicy, Level(1)] = "none"
+    priority_timeout: Annotated[Duration, Floor(0), Level(1)] = 0
 
     @property
     def is_durable(self) -> bool:
@@ -77,37 +93,37 @@ class ConsumerConfig(msgspec.Struct, frozen=True):
 
     @property
     def is_push(self) -> bool:
-        """Whether messages go to a subject by themselves; otherwise they are asked for."""
+        """Whether the server sends messages to a subject; otherwise clients pull them."""
         return bool(self.deliver_subject)
 
     @property
     def is_counted(self) -> bool:
-        """Whether it counts among a stream's consumers; those that feed mirrors and sources do not."""
+        """Whether it counts towards the limit on consumers; those that feed mirrors and sources do not."""
         return not (self.direct or self.sourcing)
 
     @property
     def given_name(self) -> str:
-        """The name in the configuration; an ephemeral consumer may have none there."""
+        """The name in the configuration; empty for an ephemeral consumer that the server names."""
         return self.durable_name or self.name
 
     @property
     def filters(self) -> tuple[str, ...]:
-        """The filters, however they were given; none: every message."""
+        """The filters from both fields; without any, the consumer delivers every message."""
         return (*self.filter_subjects, self.filter_subject) if self.filter_subject else self.filter_subjects
 
     @property
     def opt_start_ns(self) -> int | None:
-        """The start time in Unix nanoseconds, whatever its zone; where 64 bits cannot hold it, before or after all."""
+        """The start time in Unix nanoseconds, clamped to 64 bits."""
         return min(max(self.opt_start_time.ns, -INT64_MAX), INT64_MAX) if self.opt_start_time is not None else None
 
     @property
     def sample_percent(self) -> int:
-        """How many of a hundred acks are told as a metric; 0: none."""
+        """The percentage of acks that are published as metrics; 0: none."""
         return int(self.sample_freq.removesuffix("%") or 0)
 
 
 class ConsumerCaps(msgspec.Struct, frozen=True):
-    """What the server and the account allow; nothing above 0: no limit."""
+    """Limits of the server and the account; 0 or less: no limit."""
 
     server_ack_pending: int = 0
     account_ack_pending: int = 0
@@ -116,7 +132,7 @@ class ConsumerCaps(msgspec.Struct, frozen=True):
     default_consumers: int = CONSUMERS_MAX
 
     def consumers_of(self, stream: StreamConfig) -> int:
-        """How many consumers the stream may have; 0 or less: any number."""
+        """The most consumers that the stream may have; 0 or less: any number."""
         account, own = self.account_consumers, stream.max_consumers
         if own > 0 and not 0 < account < own:
             return own
@@ -125,13 +141,7 @@ class ConsumerCaps(msgspec.Struct, frozen=True):
 
 NO_CAPS = ConsumerCaps()
 
-FIELD_TYPES: dict[str, Any] = get_type_hints(ConsumerConfig, include_extras=True)
-ENUMS: dict[str, tuple[str, ...]] = {
-    name: get_args(FIELD_TYPES[name]) for name in ("deliver_policy", "ack_policy", "replay_policy", "priority_policy")
-}
-DURATIONS = ("ack_wait", "max_expires", "idle_heartbeat", "inactive_threshold", "priority_timeout")
-TIMES = ("opt_start_time", "pause_until")
-LISTS = ("filter_subjects", "priority_groups")
+FIELDS: dict[str, Field] = fields_of(ConsumerConfig)
 
 
 def make_config(name: str = "", **fields: Any) -> ConsumerConfig:
@@ -142,61 +152,52 @@ def make_config(name: str = "", **fields: Any) -> ConsumerConfig:
     """
     values: dict[str, Any] = {}
     for field, value in (("durable_name", name or None), *fields.items()):
-        if field not in FIELD_TYPES:
-            raise ConsumerCreateFailed(_unknown_field(field))
+        if field not in FIELDS:
+            raise ConsumerCreateFailed(unknown_field("consumer", ConsumerConfig, field))
         if value is None:
             continue
         try:
-            values[field] = msgspec.convert(_plain(field, value), FIELD_TYPES[field])
+            values[field] = msgspec.convert(_plain_value(FIELDS[field], value), FIELDS[field].type)
             msgspec.json.encode(values[field])  # half of a surrogate pair is no text
         except ValueError as error:  # msgspec.ValidationError and UnicodeEncodeError are
             raise ConsumerCreateFailed(f"{field}: {error}") from None
     return ConsumerConfig(**values)
 
 
+def _plain_value(field: Field, value: Any) -> Any:
+    if field.go_type == "time.Time" and not isinstance(value, Moment):
+        return Moment(parse_time(value))
+    return plain_value(field, value)
+
+
 def with_defaults(
     config: ConsumerConfig, stream: StreamConfig, caps: ConsumerCaps, *, pedantic: bool
 ) -> ConsumerConfig:
-    """`config` with every default filled in. With `pedantic`, a value that would be changed silently is an error."""
+    """`config` with every default filled in. If the request is pedantic, a value that would be changed is an error."""
     changes: dict[str, Any] = {}
     if config.max_deliver == 0 or config.max_deliver < -1:
         if pedantic and config.max_deliver:
             raise PedanticError("max_deliver must be set to -1")
         changes["max_deliver"] = -1
-    for field, floor in _FLOORS.items():
-        if getattr(config, field) < floor:
+    for field in FIELDS.values():
+        if field.floor is not None and getattr(config, field.name) < field.floor:
             if pedantic:
-                raise PedanticError(f"{field} must {'be set to -1' if floor else 'not be negative'}")
-            changes[field] = floor
+                raise PedanticError(f"{field.name} must {'be set to -1' if field.floor else 'not be negative'}")
+            changes[field.name] = field.floor
     config = msgspec.structs.replace(config, **changes)
     return _with_limits(_with_waits(config, pedantic), stream, caps, pedantic)
 
 
 def with_metadata(config: ConsumerConfig) -> ConsumerConfig:
-    """`config` with its metadata as it is stored: the API level that it needs, and nothing of a server's replies."""
-    level = 0
-    if config.pause_until is not None and not config.pause_until.is_zero:
-        level = 1
-    if config.priority_policy != "none" or config.priority_timeout or config.priority_groups:
-        level = 1
-    if config.ack_policy == "flow_control":
-        level = 4
+    """`config` with its metadata as it is stored: with the API level that the consumer needs, without what servers add
+    to replies."""
+    is_paused = config.pause_until is not None and not config.pause_until.is_zero
+    level = required_level(config if is_paused else msgspec.structs.replace(config, pause_until=None))
     kept = {key: value for key, value in config.metadata.items() if key not in DYNAMIC_METADATA}
     return msgspec.structs.replace(config, metadata=kept | {REQUIRED_LEVEL: str(level)})
 
 
 # --------------------------------------------------------------------------------------------------- defaults in parts
-
-_FLOORS = {
-    "max_waiting": 0,
-    "max_ack_pending": -1,
-    "max_batch": 0,
-    "max_expires": 0,
-    "max_bytes": 0,
-    "idle_heartbeat": 0,
-    "inactive_threshold": 0,
-    "priority_timeout": 0,
-}
 
 
 def _with_waits(config: ConsumerConfig, pedantic: bool) -> ConsumerConfig:
@@ -232,28 +233,3 @@ def _with_limits(config: ConsumerConfig, stream: StreamConfig, caps: ConsumerCap
     if config.ack_policy == "flow_control" and not pedantic:
         changes |= {"flow_control": True, "idle_heartbeat": FLOW_CONTROL_HEARTBEAT_NS}
     return msgspec.structs.replace(config, **changes)
-
-
-# --------------------------------------------------------------------------------------------- friendly Python values
-
-
-def _plain(field: str, value: Any) -> Any:
-    """`value` as the field's own type: nanoseconds, a list, an enum in small letters."""
-    if field in DURATIONS:
-        return duration_ns(value)
-    if field == "backoff":
-        return [duration_ns(part) for part in value]
-    if field in TIMES and not isinstance(value, Moment):
-        return Moment(parse_time(value))
-    if field in ENUMS and isinstance(value, str):
-        return value.lower()
-    if field in LISTS and isinstance(value, str):
-        return (value,)
-    return value
-
-
-def _unknown_field(field: str) -> str:
-    import difflib  # 7 ms that only a mistake should cost
-
-    near = difflib.get_close_matches(field, FIELD_TYPES, n=1)
-    return f"a consumer has no field {field!r}" + (f"; did you mean {near[0]!r}?" if near else "")

@@ -1,7 +1,8 @@
-"""Consumer configurations as JSON: what the API takes and answers, and what the store keeps.
+"""Consumer configurations as JSON: what the API receives and answers, and what the store keeps.
 
 Rules: the JetStream API of nats-server 2.15. Reading is as strict as nats-server: an unknown field or one of another
-type is 400/10025 with the text of Go's decoder. Writing follows the order and the omissions of the reference's struct.
+type is 400/10025 with the text of Go's decoder. Writing follows the order and the omissions of nats-server's struct.
+Both are derived from the fields of `ConsumerConfig`.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from penstock.consumer.config import DURATIONS, ENUMS, FIELD_TYPES, LISTS, TIMES, ConsumerConfig
+from penstock.consumer.config import FIELDS, ConsumerConfig
 from penstock.consumer.moment import Moment, format_moment, parse_moment
 from penstock.errors import InvalidJson, quote
+from penstock.stream.fields import go_struct, to_json
 from penstock.wire.go_decode import INTEGERS, Struct, decode, kind_of, plain
 from penstock.wire.go_json import encode
 
@@ -31,8 +33,6 @@ class CreateRequest(msgspec.Struct, frozen=True):
     pedantic: bool = False
 
 
-# Written even when they say nothing.
-_ALWAYS = ("deliver_policy", "ack_policy", "replay_policy", "num_replicas")
 _ACTIONS = ("create", "update", "")
 _DURATION = "time.Duration"
 _NUMBER = re.compile(r"-?[0-9]{1,20}")
@@ -43,15 +43,15 @@ def _place(field: str) -> str:
 
 
 def _raw(value: Any) -> str:
-    """A value as it was written, more or less: without the blanks of lists and objects."""
+    """A value as the request has it, but without the blanks in lists and objects."""
     return json.dumps(plain(value), separators=(",", ":"), ensure_ascii=False)
 
 
 def _enum(field: str, value: Any) -> str:
-    """One of the words a field may have."""
+    """The word for `field`; InvalidJson if it is none of those allowed."""
     if field == "deliver_policy" and type(value) is str and value == "undefined":
         return "all"
-    if type(value) is str and value in ENUMS[field]:
+    if type(value) is str and value in FIELDS[field].values:
         return value
     if field == "priority_policy":
         raise InvalidJson(f"unknown priority policy: {_raw(value)}")
@@ -95,23 +95,12 @@ def _duration(value: Any, place: str) -> int:
     return int(value)
 
 
-# The Go type of each field, as its decoder names it in errors; what reads itself stands under its own name.
-_SELF_READERS: dict[str, Any] = {
-    **{field: partial(_enum, field) for field in ENUMS},
-    **{field: partial(_moment, field) for field in TIMES},
+_READERS: dict[str, Any] = {
+    **{name: partial(_enum, name) for name, field in FIELDS.items() if field.values},
+    **{name: partial(_moment, name) for name, field in FIELDS.items() if field.go_type == "time.Time"},
     "backoff": partial(_durations, "backoff"),
 }
-_GO_TYPES: dict[str, str] = {
-    **dict.fromkeys(FIELD_TYPES, "string"),
-    **dict.fromkeys(("opt_start_seq", "rate_limit_bps"), "uint64"),
-    **dict.fromkeys(DURATIONS, _DURATION),
-    **dict.fromkeys(("max_deliver", "max_waiting", "max_ack_pending", "max_batch", "max_bytes", "num_replicas"), "int"),
-    **dict.fromkeys(LISTS, "[]string"),
-    "metadata": "map[string]string",
-    **{name: "bool" for name, kind in FIELD_TYPES.items() if kind is bool},
-    **{name: name for name in _SELF_READERS},
-}
-_CONFIG = Struct("server.ConsumerConfig", _GO_TYPES, ConsumerConfig, readers=_SELF_READERS)
+_CONFIG = go_struct("server.ConsumerConfig", ConsumerConfig, readers=_READERS)
 REQUEST = Struct(
     "server.CreateConsumerRequest",
     {"stream_name": "string", "config": _CONFIG.go_type, "action": "action", "pedantic": "bool"},
@@ -138,16 +127,5 @@ def encode_config(config: ConsumerConfig) -> bytes:
 
 def to_dict(config: ConsumerConfig) -> dict[str, Any]:
     """The `config` object of an API response."""
-    fields: dict[str, Any] = {}
-    for field in FIELD_TYPES:
-        value = getattr(config, field)
-        if field not in _ALWAYS and (not value or (field == "priority_policy" and value == "none")):
-            continue
-        if isinstance(value, Moment):
-            value = format_moment(value)
-        elif isinstance(value, tuple):
-            value = list(value)
-        elif field == "metadata":
-            value = dict(sorted(value.items()))
-        fields[field] = value
-    return fields
+    written = to_json(config)
+    return {name: format_moment(value) if isinstance(value, Moment) else value for name, value in written.items()}

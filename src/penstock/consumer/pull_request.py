@@ -14,7 +14,7 @@ from penstock.base.duration import format_duration
 from penstock.consumer.blanks import trim
 from penstock.consumer.config import ConsumerConfig
 from penstock.errors import InvalidJson, PullRefused
-from penstock.stream.config import Int64
+from penstock.stream.fields import Int64
 from penstock.wire.go_decode import Struct, decode_one
 
 PRIORITY_MAX = 9

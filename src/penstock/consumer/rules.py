@@ -30,13 +30,8 @@ from penstock.consumer.config_json import Action, CreateRequest
 from penstock.consumer.filter_tree import FilterTree
 from penstock.consumer.names import random_name
 from penstock.errors import ConsumerCreateFailed, InvalidConfig, quote
-from penstock.stream.config import (
-    DESCRIPTION_SIZE_MAX,
-    METADATA_SIZE_MAX,
-    NAME_SIZE_MAX,
-    REQUIRED_LEVEL,
-    StreamConfig,
-)
+from penstock.stream.config import REQUIRED_LEVEL, StreamConfig
+from penstock.stream.config_rules import DESCRIPTION_SIZE_MAX, METADATA_SIZE_MAX, NAME_SIZE_MAX
 
 HEARTBEAT_NS_MIN = 100_000_000
 MAX_EXPIRES_NS_MIN = 1_000_000
@@ -225,7 +220,7 @@ def _check_change(
 ) -> ConsumerConfig:
     if stream.retention == "workqueue" and not _is_partition(new, consumers):
         raise errors.WorkQueueNotUnique
-    for field, what in _FIXED:
+    for field, what in _FIXED_FIELDS:
         if getattr(old, field) != getattr(new, field):
             raise ConsumerCreateFailed(f"{what} can not be updated")
     if old.deliver_subject != new.deliver_subject:
@@ -449,8 +444,8 @@ _POLICY_WORDS = {
     "last_per_subject": "last per subject",
 }
 
-# What an update may not change, in the order of the checks, and what the reference calls it.
-_FIXED = (
+# The fields that an update may not change, in the order of the checks, and what nats-server calls them.
+_FIXED_FIELDS = (
     ("deliver_policy", "deliver policy"),
     ("mem_storage", "storage type"),
     ("direct", "direct"),

@@ -54,16 +54,9 @@ from penstock.store.open.marker import MARKER, check_marker, is_begun, may_lie_b
 from penstock.store.open.report import Finding, Report
 from penstock.store.open.stream_folders import GLOBAL, list_streams
 from penstock.store.read.snapshot import Snapshot
-from penstock.stream.config import (
-    DURABILITY,
-    StreamConfig,
-    check_create,
-    check_overlap,
-    check_update,
-    make_config,
-    same,
-)
+from penstock.stream.config import DURABILITY, StreamConfig, make_config
 from penstock.stream.config_json import encode_config
+from penstock.stream.config_rules import check_create, check_overlap, check_update, same
 from penstock.stream.stored_config import stored_config
 from penstock.stream.stream import StreamRules, limits_of
 

@@ -12,21 +12,17 @@ from penstock.base.duration import (
     parse_time,
 )
 from penstock.store.write.dedupe import DedupeWindow
+from penstock.stream.block_sizes import block_size
 from penstock.stream.config import (
     ConsumerLimits,
     Placement,
     Republish,
     StreamConfig,
     SubjectTransformConfig,
-    block_size,
-    check_create,
-    check_overlap,
-    check_update,
     make_config,
-    same,
-    validate,
 )
 from penstock.stream.config_json import decode_config, decode_request, encode_config, to_dict
+from penstock.stream.config_rules import check_create, check_overlap, check_update, same, validate
 from penstock.stream.rules import PublishView, Verdict, judge
 from penstock.stream.transform import SubjectTransform
 from penstock.wire.headers import Headers

@@ -8,8 +8,9 @@ from typing import Any
 from penstock.errors import FeatureMissing
 from penstock.format.bounds import SEQ_MAX
 from penstock.store.limits import DURABILITIES
-from penstock.stream.config import DURABILITY, StreamConfig, validate
+from penstock.stream.config import DURABILITY, StreamConfig
 from penstock.stream.config_json import decode_config
+from penstock.stream.config_rules import validate
 
 
 def stored_config(config: dict[str, Any], name: str) -> StreamConfig:

@@ -33,7 +33,8 @@ from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
 from penstock.store.write.batch import Batch
 from penstock.store.write.dedupe import DedupeWindow
-from penstock.stream.config import StreamConfig, block_size
+from penstock.stream.block_sizes import block_size
+from penstock.stream.config import StreamConfig
 from penstock.stream.republisher import Republisher, republisher_of
 from penstock.stream.rules import Verdict, judge
 from penstock.stream.transform import SubjectTransform
