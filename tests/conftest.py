@@ -7,6 +7,8 @@ from collections.abc import Generator
 
 import pytest
 
+pytest.register_assert_rewrite("support", "parity")
+
 # A client of nats-py that is refused leaves its socket to the garbage collector. What our tests leave is not forgiven.
 IGNORED = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 

@@ -8,10 +8,10 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
-from tests.api.conftest import Place, opened
 
 from penstock.db.database import Database
 from penstock.testing import SPACE_KINDS, SYNC_KINDS, CrashDisk
+from support.jetstream import Place, opened
 
 BODY = {"stream_name": "S", "config": {"durable_name": "C", "ack_policy": "explicit"}}
 

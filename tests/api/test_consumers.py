@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.api.conftest import Caller, Place, opened
 
 import penstock
+from support.jetstream import Caller, Place, opened
 
 Run = Callable[..., None]
 TYPE = "io.nats.jetstream.api.v1."

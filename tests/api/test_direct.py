@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.api.conftest import Place, Reply
 
 from penstock.broker.routing.origin import Origin
+from support.jetstream import Place, Reply
 
 Run = Callable[..., None]
 GET = "$JS.API.DIRECT.GET.D"

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.api.conftest import Place
 
 from penstock.broker.routing.origin import Origin
+from support.jetstream import Place
 
 Run = Callable[..., None]
 

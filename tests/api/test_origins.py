@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import pytest
-from tests.api.conftest import Place
 
 from penstock.broker.routing.origin import REACHES, Listener, Origin
 from penstock.testing.inside_client import subscribe
+from support.jetstream import Place
 
 Run = Callable[..., None]
 Look = Callable[[], Awaitable[Any]]

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.api.conftest import Caller, Place
 
 from penstock.api.call import Call, Endpoint
 from penstock.api.request import Api
 from penstock.broker.account import Account
+from support.jetstream import Caller, Place
 
 Run = Callable[..., None]
 

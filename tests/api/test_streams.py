@@ -7,10 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.api.conftest import Place, opened
-
 import penstock
 from penstock.broker.routing.origin import Origin
+from support.jetstream import Place, opened
 
 Run = Callable[..., None]
 TYPE = "io.nats.jetstream.api.v1."

@@ -7,9 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2]))  # the benches are no part of the package
-
 from bench.builds import compare
 
 ROOT = Path(__file__).parents[2]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2]))  # the benches are no part of the package
-
 from bench.load import Idle, drive
 from bench.server import DISK, NATS, Running, Side
 

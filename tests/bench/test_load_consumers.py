@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2]))  # the benches are no part of the package
-
 from bench.consumers import ORDERED, make_durable, read_ordered
 from bench.load import drive
 from bench.server import DISK, NATS, Running, Side

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from attack import Client
-from delivering import NS, Reader, ack_of, status_of
 
 import penstock
 from penstock.consumer import rules
 from penstock.server.embedded import EmbeddedServer
+from support.attack import Client
+from support.delivery import NS, Reader, ack_of, status_of
 
 INT64_MAX = 2**63 - 1
 

@@ -1,8 +1,7 @@
-"""The command line's tests share cli_cases.py, which lies beside them."""
+"""The command line, run in this process, and a store for it."""
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -10,11 +9,7 @@ import pytest
 
 import penstock
 from penstock.cli import main
-
-sys.path.insert(0, os.path.dirname(__file__))
-pytest.register_assert_rewrite("cli_cases")
-
-from cli_cases import BIG, Done, Run  # noqa: E402
+from support.cli_cases import BIG, Done, Run
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from typing import Any
 import nats
 import pyarrow.parquet as pq
 import pytest
-from cli_cases import Run, flip
 
 import penstock
 from penstock.db.database import Database
+from support.cli_cases import Run, flip
 
 PAGE = Path(__file__).parents[2] / "docs" / "server.md"
 pytestmark = pytest.mark.nats_py

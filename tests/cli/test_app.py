@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from cli_cases import Run, is_root, spawn, writer
 
 from penstock.base.xxh64 import xxh64_of
+from support.cli_cases import Run, is_root, spawn, writer
 
 COMMANDS = ("inspect", "verify", "repair", "export", "import", "erase", "migrate")
 READING = ("inspect", "verify", "export")

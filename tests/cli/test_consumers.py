@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cli_cases import Run, flip
 
 from penstock.consumer.config import make_config
 from penstock.consumer.rules import admit
 from penstock.db.database import Database
+from support.cli_cases import Run, flip
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cli_cases import Run
 
 import penstock
+from support.cli_cases import Run
 
 
 def holders(root: Path, needle: bytes) -> list[Path]:

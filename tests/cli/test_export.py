@@ -9,9 +9,9 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_cases import Run, block, flip, spawn, writer
 
 import penstock
+from support.cli_cases import Run, block, flip, spawn, writer
 
 KEYS = ["stream", "seq", "time_ns", "subject", "headers_b64", "payload_b64"]
 

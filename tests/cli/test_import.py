@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_cases import Run, spawn
 
 import penstock
+from support.cli_cases import Run, spawn
 
 
 def line(seq: int = 1, stream: str = "S", subject: str = "s.a", time_ns: int = 10**18, **other: object) -> str:

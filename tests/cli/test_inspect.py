@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cli_cases import Run, block, flip, writer
-
 import penstock
+from support.cli_cases import Run, block, flip, writer
 
 
 def test_people_see_streams_blocks_and_subjects(run: Run, root: Path) -> None:

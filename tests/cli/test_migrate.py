@@ -6,9 +6,8 @@ import base64
 import json
 from pathlib import Path
 
-from cli_cases import Run
-
 import penstock
+from support.cli_cases import Run
 
 
 def legacy(folder: Path, *seqs: int, subject: str = "orders.a", extra: str = "") -> Path:

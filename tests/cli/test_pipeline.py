@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_cases import Run, block, flip, spawn
 
 import penstock
 from penstock.cli.pipeline_run import _print_state, explain
+from support.cli_cases import Run, block, flip, spawn
 
 pytest.importorskip("pyspark")
 from penstock.spark.pipelines.report import Facts

@@ -8,9 +8,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from cli_cases import Run, block, flip
 
 import penstock
+from support.cli_cases import Run, block, flip
 
 Messages = dict[int, tuple[int, str, bytes | None, bytes]]
 

@@ -7,12 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from cli_cases import Run, block, flip, writer
 
 import penstock
 from penstock.db.adopt import adopt, root_of
 from penstock.db.stage import Stage
 from penstock.store.write.batch import Batch
+from support.cli_cases import Run, block, flip, writer
 
 
 def test_a_sound_store(run: Run, root: Path) -> None:

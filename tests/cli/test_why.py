@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cli_cases import Run, writer
 
 import penstock
 from penstock.consumer.config import make_config
 from penstock.consumer.rules import admit
 from penstock.db.database import Database
+from support.cli_cases import Run, writer
 
 NOW = 1_700_000_000_000_000_000
 

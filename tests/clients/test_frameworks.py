@@ -14,7 +14,7 @@ from faststream.nats import JStream, NatsBroker, NatsMessage, PullSub
 from taskiq.api import run_receiver_task
 from taskiq_nats import NATSObjectStoreResultBackend, PullBasedJetStreamBroker, PushBasedJetStreamBroker
 
-from harness import BASE, JETSTREAM, Kind, ServerProcess
+from support.servers import BASE, JETSTREAM, Kind, ServerProcess
 
 pytestmark = pytest.mark.nats_py
 SECONDS = 60  # a machine with other work

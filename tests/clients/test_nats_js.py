@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from harness import BASE, JETSTREAM, ServerProcess
+from support.servers import BASE, JETSTREAM, ServerProcess
 
 SCRIPTS = Path(__file__).parent / "js"
 NAMES = sorted(script.stem for script in SCRIPTS.glob("*.mjs") if script.stem != "notes")

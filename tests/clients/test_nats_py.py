@@ -11,18 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import nats
-import nats_py_buckets
-import nats_py_consumers
-import nats_py_scenes
 import nkeys
 import pytest
-from certificates import Authority
 from nats.aio.client import Client
 from nats.errors import Error, MaxPayloadError, SlowConsumerError
 from nats.js import api
-from nats_py_scenes import Notes
 
-from harness import BASE, JETSTREAM, Kind, ServerProcess
+from support import nats_py_buckets, nats_py_consumers, nats_py_scenes
+from support.certificates import Authority
+from support.nats_py_scenes import Notes
+from support.servers import BASE, JETSTREAM, Kind, ServerProcess
 
 pytestmark = pytest.mark.nats_py
 

@@ -1,19 +1,14 @@
-"""The campaigns share what lies beside them; servers and raw clients are those of the parity and the server tests."""
+"""Stores in memory: a campaign writes many small files."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-HERE = os.path.dirname(__file__)
-sys.path[:0] = [HERE, os.path.join(HERE, "..", "server"), os.path.join(HERE, "..", "parity")]
-pytest.register_assert_rewrite("crash_cases", "consumer_load")
 
 
 @pytest.fixture

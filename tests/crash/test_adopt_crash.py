@@ -11,7 +11,6 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from crash_cases import booted, campaign_size, chunk_seed
 
 import penstock
 from penstock.base.disk import Disk
@@ -20,6 +19,7 @@ from penstock.db.stage import Stage
 from penstock.errors import PenstockError
 from penstock.store.write.batch import Batch
 from penstock.testing import CrashDisk, CrashImage, crash_images
+from support.crash_cases import booted, campaign_size, chunk_seed
 
 pytestmark = pytest.mark.campaign
 BATCHES = 5

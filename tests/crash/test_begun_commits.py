@@ -10,12 +10,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from crash_cases import booted, campaign_size, check_images, chunk_seed
-from threaded_writer import STREAM_ID, Writer
 
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
 from penstock.testing import CrashDisk, CrashImage, Op
+from support.crash_cases import booted, campaign_size, check_images, chunk_seed
+from support.threaded_writer import STREAM_ID, Writer
 
 pytestmark = pytest.mark.campaign
 STATES = campaign_size(1_000) // 5

@@ -19,7 +19,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from crash_cases import (
+
+from penstock.base.xxh64 import xxh64_of
+from penstock.errors import NewerFormat, StoreError
+from penstock.format.block_header import BlockHeader, decode_front
+from penstock.format.block_scan import scan_block
+from penstock.format.constants import HEADER_SIZE, HEADER_STRIDE, KINDS, RECORDS_START
+from penstock.format.record import decode
+from penstock.store.file_store import FileStore
+from penstock.store.limits import Limits
+from support.crash_cases import (
     Content,
     Driver,
     campaign_size,
@@ -30,15 +39,6 @@ from crash_cases import (
     open_store,
     opened,
 )
-
-from penstock.base.xxh64 import xxh64_of
-from penstock.errors import NewerFormat, StoreError
-from penstock.format.block_header import BlockHeader, decode_front
-from penstock.format.block_scan import scan_block
-from penstock.format.constants import HEADER_SIZE, HEADER_STRIDE, KINDS, RECORDS_START
-from penstock.format.record import decode
-from penstock.store.file_store import FileStore
-from penstock.store.limits import Limits
 
 pytestmark = pytest.mark.campaign
 FLIPS = campaign_size(4_000)

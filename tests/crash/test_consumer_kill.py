@@ -10,21 +10,16 @@ from __future__ import annotations
 
 import random
 import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
-from attack import Client, assert_no_trace
-from consumer_load import Book, Delivery, Life, Publisher, Worker
-from crash_cases import campaign_size, chunk_seed
-
-from harness import ServerProcess
-
-sys.path.insert(0, str(Path(__file__).parents[2]))  # the load generator is a bench's
-
 from bench.load import build
+
+from support.attack import Client, assert_no_trace
+from support.consumer_load import Book, Delivery, Life, Publisher, Worker
+from support.crash_cases import campaign_size, chunk_seed
+from support.servers import ServerProcess
 
 pytestmark = pytest.mark.campaign
 CYCLES = campaign_size(3)

@@ -12,13 +12,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from crash_cases import STREAM_ID, campaign_size, chunk_seed
 
 from penstock.base.disk import Disk
 from penstock.store.consumer_log.consumer_log import ConsumerLog, read_entries
 from penstock.store.open.report import Report
 from penstock.store.write.committer import Committer
 from penstock.testing import SPACE_KINDS, SYNC_KINDS, CrashDisk, CrashImage, crash_images
+from support.crash_cases import STREAM_ID, campaign_size, chunk_seed
 
 pytestmark = pytest.mark.campaign
 STEPS = 60

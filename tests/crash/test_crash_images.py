@@ -8,10 +8,11 @@ thread writes when it likes: run the scenario again until the cut fits.)
 from __future__ import annotations
 
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
-from crash_cases import (
+
+from penstock.testing import CrashDisk, CrashImage, crash_images
+from support.crash_cases import (
     DURABILITIES,
     SCENARIOS,
     Driver,
@@ -24,31 +25,15 @@ from crash_cases import (
     contents,
     open_store,
     opened,
-    run,
     window_at,
 )
-
-from penstock.testing import CrashDisk, CrashImage, crash_images
+from support.crash_recording import explain, record
 
 pytestmark = pytest.mark.campaign
 CASES = [(name, durability) for name in SCENARIOS for durability in DURABILITIES]
 STATES = campaign_size(1_000)
 TWICE_PER_CASE = max(1, STATES // 5 // 4 // len(CASES))  # images whose recovery is cut again, four times each
 PER_CASE = max(1, -(-STATES // len(CASES)) - 4 * TWICE_PER_CASE)
-
-
-def record(room: Path, name: str, durability: str, seed: int) -> tuple[Driver, CrashDisk]:
-    """Run a scenario on a disk that remembers; in half of them checkpoints are written on the way."""
-    root = room / "run"
-    root.mkdir()
-    disk = CrashDisk(root)
-    driver = Driver(root / "stream", durability, SCENARIOS[name][1], seed, disk, disk.mark)
-    try:
-        with patch("penstock.store.file_store.CHECKPOINT_AFTER", 0 if seed % 2 else 1 << 30):
-            run(driver, name)
-    finally:
-        driver.close()
-    return driver, disk
 
 
 def check_epoch(driver: Driver, mark: int | None, epoch: int) -> None:
@@ -77,15 +62,6 @@ def check_erased(driver: Driver, image: CrashImage) -> None:
     for path in image.path.rglob("*") if gone else ():
         data = path.read_bytes() if path.is_file() else b""
         assert not any(one in data for one in gone), f"an erased payload is still in {path.name}"
-
-
-def explain(error: BaseException, name: str, durability: str, seed: int, driver: Driver, *images: CrashImage) -> None:
-    """Say how to come here again."""
-    mark = images[0].mark or 0
-    steps = [state.what for state in driver.states[max(mark - 3, 0) : mark + 2]]
-    error.add_note(f"{name}, {durability}, scenario seed {seed}; steps up to the one under way: {steps}")
-    for image in images:
-        error.add_note(f"image: {image.description}")
 
 
 @pytest.mark.parametrize(("name", "durability"), CASES)

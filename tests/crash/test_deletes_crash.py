@@ -9,7 +9,6 @@ import random
 from pathlib import Path
 
 import pytest
-from crash_cases import STREAM_ID, booted, campaign_size, chunk_seed
 
 from penstock.base.seq_set import SeqSet
 from penstock.store.base import ROLLUP
@@ -19,6 +18,7 @@ from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
 from penstock.store.write.batch import Batch
 from penstock.testing import CrashDisk, CrashImage, FakeClock, crash_images
+from support.crash_cases import STREAM_ID, booted, campaign_size, chunk_seed
 
 pytestmark = pytest.mark.campaign
 SECOND = 10**9

@@ -8,14 +8,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from crash_cases import booted, campaign_size, check_images, chunk_seed
-from threaded_writer import STREAM_ID, Writer
 
 from penstock.errors import StoreError
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
 from penstock.store.write.batch import Batch
 from penstock.testing import CrashDisk, CrashImage
+from support.crash_cases import booted, campaign_size, check_images, chunk_seed
+from support.threaded_writer import STREAM_ID, Writer
 
 pytestmark = pytest.mark.campaign
 STATES = campaign_size(1_000) // 5

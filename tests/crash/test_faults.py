@@ -14,7 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from crash_cases import (
+
+from penstock.errors import CorruptBlock, StoreError, WriteFailed
+from penstock.store.limits import Limits
+from penstock.testing import READ_KINDS, SPACE_KINDS, SYNC_KINDS, CrashDisk
+from support.crash_cases import (
     DURABILITIES,
     SYNCED,
     WRITTEN,
@@ -28,10 +32,6 @@ from crash_cases import (
     contents,
     opened,
 )
-
-from penstock.errors import CorruptBlock, StoreError, WriteFailed
-from penstock.store.limits import Limits
-from penstock.testing import READ_KINDS, SPACE_KINDS, SYNC_KINDS, CrashDisk
 
 pytestmark = pytest.mark.campaign
 STRIDE = campaign_size(9) or 1

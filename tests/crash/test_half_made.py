@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crash_cases import booted, campaign_size, chunk_seed
 
 import penstock
 from penstock.check.blocks import check_store
 from penstock.check.repair import repair_store
 from penstock.errors import NotAStore
 from penstock.testing import CrashDisk, CrashImage, crash_images
+from support.crash_cases import booted, campaign_size, chunk_seed
 
 pytestmark = pytest.mark.campaign
 STATES = campaign_size(1_000) // 5

@@ -18,10 +18,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from crash_cases import STREAM_ID, campaign_size, check_counters, chunk_seed, contents
 
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
+from support.crash_cases import STREAM_ID, campaign_size, check_counters, chunk_seed, contents
 
 pytestmark = pytest.mark.campaign
 CYCLES = campaign_size(20)

@@ -11,7 +11,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from crash_cases import (
+
+from penstock.errors import StoreError, WriteFailed
+from penstock.store.file_store import FileStore
+from penstock.testing import READ_KINDS, SPACE_KINDS, SYNC_KINDS, CrashDisk, CrashImage, crash_images
+from support.crash_cases import (
     DURABILITIES,
     SCENARIOS,
     Driver,
@@ -26,11 +30,7 @@ from crash_cases import (
     opened,
     window_at,
 )
-from test_crash_images import explain, record
-
-from penstock.errors import StoreError, WriteFailed
-from penstock.store.file_store import FileStore
-from penstock.testing import READ_KINDS, SPACE_KINDS, SYNC_KINDS, CrashDisk, CrashImage, crash_images
+from support.crash_recording import explain, record
 
 pytestmark = pytest.mark.campaign
 CASES = [(name, durability) for name in SCENARIOS for durability in DURABILITIES]

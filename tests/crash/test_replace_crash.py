@@ -8,12 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crash_cases import STREAM_ID, booted, campaign_size, chunk_seed
 
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
 from penstock.store.write.batch import Batch
 from penstock.testing import CrashDisk, FakeClock, crash_images
+from support.crash_cases import STREAM_ID, booted, campaign_size, chunk_seed
 
 pytestmark = pytest.mark.campaign
 SECOND = 10**9

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crash_cases import booted, campaign_size, check_images, chunk_seed
 
 import penstock
 from penstock.testing import CrashDisk, CrashImage
+from support.crash_cases import booted, campaign_size, check_images, chunk_seed
 
 pytestmark = pytest.mark.campaign
 STATES = campaign_size(1_000) // 5

@@ -1,10 +1,9 @@
-"""Stores in memory where the disk is not the question, and the modules that the db tests share."""
+"""Stores in memory where the disk is not the question."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +11,6 @@ from pathlib import Path
 import pytest
 
 from penstock.testing import FakeClock
-
-sys.path.insert(0, os.path.dirname(__file__))
 
 
 @pytest.fixture

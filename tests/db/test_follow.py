@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from writer import payload
 
 import penstock
 from penstock.errors import StoreLocked
+from support.writer import payload
 
-WRITER = Path(__file__).with_name("writer.py")
+WRITER = Path(__file__).parents[1] / "support" / "writer.py"
 
 
 class Writer:

@@ -11,9 +11,9 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.api.conftest import Place, opened
 
 from penstock.broker.routing.origin import Origin
+from support.jetstream import Place, opened
 
 COUNT = int(os.environ.get("N") or 20_000) // 10
 SUBJECTS = [

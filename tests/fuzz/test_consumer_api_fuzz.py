@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.api.conftest import Place, opened
 
 from penstock.broker.routing.origin import Origin
 from penstock.consumer.config import FIELDS
 from penstock.testing.inside_client import subscribe
+from support.jetstream import Place, opened
 
 COUNT = int(os.environ.get("N") or 10_000) // 10
 NAMES = ("a", "b", "c", "d")

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from file_bases import KINDS
+
+from support.file_bases import KINDS
 
 pytestmark = pytest.mark.campaign
 
 CASES = int(os.environ.get("N") or 240)
 SEED = os.environ.get("SEED") or "20261115"
-WORKER = str(Path(__file__).with_name("file_worker.py"))
+WORKER = str(Path(__file__).parents[1] / "support" / "file_worker.py")
 CHUNKS = 2 if CASES > 1000 else 1
 FAILURES_MAX = 5
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from footprint import MB, Footprint, assert_leaves_nothing, no_collector
 
 import penstock
 import penstock.aio
 from penstock.db.database import Database
 from penstock.errors import PenstockError
+from support.footprint import MB, Footprint, assert_leaves_nothing, no_collector
 
 PAYLOAD = b"z" * 50_000
 STORAGES = pytest.mark.parametrize("storage", ["file", "memory"])

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attack import Client
-from certificates import Authority
-from footprint import MB, assert_leaves_nothing
-from served import Served, served
-from websocket_client import WebSocketWire, request
-from wire_client import Closed
 
 import penstock
+from support.attack import Client
+from support.certificates import Authority
+from support.footprint import MB, assert_leaves_nothing
+from support.served import Served, served
+from support.websocket_client import WebSocketWire, request
+from support.wire_client import Closed
 
 STORAGES = pytest.mark.parametrize("storage", ["file", "memory"])
 

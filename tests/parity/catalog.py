@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from different import DIFFERENT
-from script import GivenUp, Script
 
-from harness import ServerProcess, Servers
+from parity.different import DIFFERENT
+from parity.script import GivenUp, Script
+from support.servers import ServerProcess, Servers
 
 HERE = Path(__file__).parent
 RECORDED = HERE / "recorded"
-GROUPS = sorted(path.stem for path in (HERE / "parity_cases").glob("[a-z]*.py"))
+GROUPS = sorted(path.stem for path in (HERE / "cases").glob("[a-z]*.py"))
 
 Transcript = list[dict[str, Any]]
 
@@ -60,7 +60,7 @@ def case(group: str, name: str, **options: Any) -> Callable[[Callable[[Script], 
 
 def cases_of(group: str) -> list[Case]:
     if group not in _cases:
-        importlib.import_module(f"parity_cases.{group}")
+        importlib.import_module(f"parity.cases.{group}")
     return list(_cases[group].values())
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from script import Connection, Payload, Script
-from wire_client import Frame
+from parity.script import Connection, Payload, Script
+from support.wire_client import Frame
 
 MS = 1_000_000
 NS = 1_000_000_000

@@ -9,17 +9,19 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import sys
+from pathlib import Path
 
-from catalog import cases_of, difference, run
+sys.path.insert(0, str(Path(__file__).parents[1]))  # it runs without pytest
 
-from harness import Servers
+from parity.catalog import cases_of, difference, run
+from support.servers import Servers
 
 SILENCES_MAX = 5
 
 
 def main() -> int:
     group, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    module = importlib.import_module(f"parity_cases.{group}")
+    module = importlib.import_module(f"parity.cases.{group}")
     like = cases_of(group)[0]
     count = silences = 0
     with Servers("real") as real, Servers("ours") as ours:

@@ -12,7 +12,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from wire_client import Frame
+from support.wire_client import Frame
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 SERVER_ID = re.compile(r"\bN[A-Z2-7]{55}\b")

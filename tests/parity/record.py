@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from pathlib import Path
 
-from catalog import GROUPS, cases_of, difference, recorded, run, write
-from different import DIFFERENT
+sys.path.insert(0, str(Path(__file__).parents[1]))  # it runs without pytest
 
-from harness import Servers
+from parity.catalog import GROUPS, cases_of, difference, recorded, run, write
+from parity.different import DIFFERENT
+from support.servers import Servers
 
 
 def main() -> int:

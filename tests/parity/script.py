@@ -13,10 +13,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from normal import Normal
-from wire_client import Closed, Frame, Silent, WireClient
-
-from harness import ServerProcess
+from parity.normal import Normal
+from support.servers import ServerProcess
+from support.wire_client import Closed, Frame, Silent, WireClient
 
 Json = dict[str, Any] | list[Any]
 Payload = bytes | str | Json

@@ -1,14 +1,14 @@
 """Accounts: usage, limits, isolation.
 
-The cases: parity_cases/accounts.py; the real server\'s answers: recorded/accounts.json.
+The cases: cases/accounts.py; the real server\'s answers: recorded/accounts.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("accounts"))

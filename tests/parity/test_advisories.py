@@ -1,14 +1,14 @@
 """Advisories.
 
-The cases: parity_cases/advisories.py; the real server\'s answers: recorded/advisories.json.
+The cases: cases/advisories.py; the real server\'s answers: recorded/advisories.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("advisories"))

@@ -1,14 +1,14 @@
 """What holds for every request to the API.
 
-The cases: parity_cases/api_requests.py; the real server\'s answers: recorded/api_requests.json.
+The cases: cases/api_requests.py; the real server\'s answers: recorded/api_requests.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("api_requests"))

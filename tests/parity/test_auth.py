@@ -1,14 +1,14 @@
 """Who may connect.
 
-The cases: parity_cases/auth.py; the real server\'s answers: recorded/auth.json.
+The cases: cases/auth.py; the real server\'s answers: recorded/auth.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("auth"))

@@ -1,14 +1,14 @@
 """CONSUMER.INFO, NAMES, LIST, DELETE, PAUSE, UNPIN, RESET.
 
-The cases: parity_cases/consumer_api.py; the real server's answers: recorded/consumer_api.json.
+The cases: cases/consumer_api.py; the real server's answers: recorded/consumer_api.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("consumer_api"))

@@ -1,14 +1,14 @@
 """Consumers as KV, object store and ordered consumers of clients make them.
 
-The cases: parity_cases/consumer_clients.py; the real server's answers: recorded/consumer_clients.json.
+The cases: cases/consumer_clients.py; the real server's answers: recorded/consumer_clients.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("consumer_clients"))

@@ -1,14 +1,14 @@
 """CONSUMER.CREATE in all its forms.
 
-The cases: parity_cases/consumer_create.py; the real server's answers: recorded/consumer_create.json.
+The cases: cases/consumer_create.py; the real server's answers: recorded/consumer_create.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("consumer_create"))

@@ -1,14 +1,14 @@
 """Pull requests and their statuses.
 
-The cases: parity_cases/consumer_pull.py; the real server's answers: recorded/consumer_pull.json.
+The cases: cases/consumer_pull.py; the real server's answers: recorded/consumer_pull.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("consumer_pull"))

@@ -1,14 +1,14 @@
 """Push consumers.
 
-The cases: parity_cases/consumer_push.py; the real server's answers: recorded/consumer_push.json.
+The cases: cases/consumer_push.py; the real server's answers: recorded/consumer_push.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("consumer_push"))

@@ -1,14 +1,14 @@
 """Work queues and interest.
 
-The cases: parity_cases/consumer_retention.py; the real server's answers: recorded/consumer_retention.json.
+The cases: cases/consumer_retention.py; the real server's answers: recorded/consumer_retention.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("consumer_retention"))

@@ -1,14 +1,14 @@
 """Where a consumer begins and what it sees.
 
-The cases: parity_cases/consumer_start.py; the real server's answers: recorded/consumer_start.json.
+The cases: cases/consumer_start.py; the real server's answers: recorded/consumer_start.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("consumer_start"))

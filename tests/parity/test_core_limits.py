@@ -1,14 +1,14 @@
 """INFO and the limits of a server.
 
-The cases: parity_cases/core_limits.py; the real server\'s answers: recorded/core_limits.json.
+The cases: cases/core_limits.py; the real server\'s answers: recorded/core_limits.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("core_limits"))

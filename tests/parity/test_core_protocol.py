@@ -1,14 +1,14 @@
 """The protocol's verbs.
 
-The cases: parity_cases/core_protocol.py; the real server\'s answers: recorded/core_protocol.json.
+The cases: cases/core_protocol.py; the real server\'s answers: recorded/core_protocol.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("core_protocol"))

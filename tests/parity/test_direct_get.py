@@ -1,14 +1,14 @@
 """DIRECT.GET.
 
-The cases: parity_cases/direct_get.py; the real server\'s answers: recorded/direct_get.json.
+The cases: cases/direct_get.py; the real server\'s answers: recorded/direct_get.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("direct_get"))

@@ -1,14 +1,14 @@
 """What a client says in the server's name, and what it would have the server say.
 
-The cases: parity_cases/forged.py; the real server's answers: recorded/forged.json.
+The cases: cases/forged.py; the real server's answers: recorded/forged.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("forged"))

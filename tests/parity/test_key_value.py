@@ -1,14 +1,14 @@
 """Key-value buckets and object stores on the wire.
 
-The cases: parity_cases/key_value.py; the real server\'s answers: recorded/key_value.json.
+The cases: cases/key_value.py; the real server\'s answers: recorded/key_value.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("key_value"))

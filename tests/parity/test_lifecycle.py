@@ -1,14 +1,14 @@
 """Stop, restart, lame duck, reload.
 
-The cases: parity_cases/lifecycle.py; the real server's answers: recorded/lifecycle.json.
+The cases: cases/lifecycle.py; the real server's answers: recorded/lifecycle.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("lifecycle"))

@@ -1,14 +1,14 @@
 """STREAM.MSG.GET and STREAM.MSG.DELETE.
 
-The cases: parity_cases/messages.py; the real server\'s answers: recorded/messages.json.
+The cases: cases/messages.py; the real server\'s answers: recorded/messages.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("messages"))

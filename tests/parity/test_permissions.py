@@ -1,14 +1,14 @@
 """Permissions.
 
-The cases: parity_cases/permissions.py; the real server\'s answers: recorded/permissions.json.
+The cases: cases/permissions.py; the real server\'s answers: recorded/permissions.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("permissions"))

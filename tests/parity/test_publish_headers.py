@@ -1,14 +1,14 @@
 """Publishing with headers.
 
-The cases: parity_cases/publish_headers.py; the real server\'s answers: recorded/publish_headers.json.
+The cases: cases/publish_headers.py; the real server\'s answers: recorded/publish_headers.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("publish_headers"))

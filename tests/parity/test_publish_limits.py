@@ -1,14 +1,14 @@
 """A stream's limits at work, transforms, republish, TTL.
 
-The cases: parity_cases/publish_limits.py; the real server\'s answers: recorded/publish_limits.json.
+The cases: cases/publish_limits.py; the real server\'s answers: recorded/publish_limits.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("publish_limits"))

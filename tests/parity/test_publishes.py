@@ -1,6 +1,6 @@
 """What the server publishes by itself: whom it reaches, in the code, on the page, in conversations with both servers.
 
-The cases: parity_cases/publishes.py; the real server's answers: recorded/publishes.json.
+The cases: cases/publishes.py; the real server's answers: recorded/publishes.json.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import re
 from pathlib import Path
 
 import pytest
-from catalog import Case, assert_as_recorded, cases_of, difference, recorded, run
-from different import DIFFERENT, NO_COMMAND, OBEYED
-from parity_cases.publishes import LISTENERS, WAYS, name_of
 
-from harness import Servers
+from parity.cases.publishes import LISTENERS, WAYS, name_of
+from parity.catalog import Case, assert_as_recorded, cases_of, difference, recorded, run
+from parity.different import DIFFERENT, NO_COMMAND, OBEYED
 from penstock.broker.routing.origin import REACHES, Listener, Origin
+from support.servers import Servers
 
 PAGE = (Path(__file__).parents[2] / "docs" / "publishes.md").read_text(encoding="utf-8")
 LISTENER_OF = {

@@ -1,14 +1,14 @@
 """STREAM.PURGE.
 
-The cases: parity_cases/purge.py; the real server\'s answers: recorded/purge.json.
+The cases: cases/purge.py; the real server\'s answers: recorded/purge.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("purge"))

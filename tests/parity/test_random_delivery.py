@@ -1,14 +1,14 @@
 """Who hears what, as chance wants it.
 
-The cases: parity_cases/random_delivery.py; the real server's answers: recorded/random_delivery.json.
+The cases: cases/random_delivery.py; the real server's answers: recorded/random_delivery.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("random_delivery"))

@@ -1,14 +1,14 @@
 """Push consumers and waiting requests by chance.
 
-The cases: parity_cases/random_feeds.py; the real server's answers: recorded/random_feeds.json.
+The cases: cases/random_feeds.py; the real server's answers: recorded/random_feeds.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("random_feeds"))

@@ -1,14 +1,14 @@
 """Requests in which chance has changed something.
 
-The cases: parity_cases/random_requests.py; the real server's answers: recorded/random_requests.json.
+The cases: cases/random_requests.py; the real server's answers: recorded/random_requests.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("random_requests"))

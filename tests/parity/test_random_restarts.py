@@ -1,14 +1,14 @@
 """Streams that chance fills, over restarts.
 
-The cases: parity_cases/random_restarts.py; the real server's answers: recorded/random_restarts.json.
+The cases: cases/random_restarts.py; the real server's answers: recorded/random_restarts.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("random_restarts"))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from catalog import GROUPS, Case, all_cases, cases_of, difference, recorded, run
 
-from harness import Servers
+from parity.catalog import GROUPS, Case, all_cases, cases_of, difference, recorded, run
+from support.servers import Servers
 
 EVERY = 10  # one case in so many; tests/parity/record.py --check runs them all
 SLOW = "publish_limits"  # its cases wait for messages to grow old

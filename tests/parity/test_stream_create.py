@@ -1,14 +1,14 @@
 """STREAM.CREATE.
 
-The cases: parity_cases/stream_create.py; the real server\'s answers: recorded/stream_create.json.
+The cases: cases/stream_create.py; the real server\'s answers: recorded/stream_create.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("stream_create"))

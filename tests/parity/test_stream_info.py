@@ -1,14 +1,14 @@
 """STREAM.INFO, NAMES, LIST, DELETE.
 
-The cases: parity_cases/stream_info.py; the real server\'s answers: recorded/stream_info.json.
+The cases: cases/stream_info.py; the real server\'s answers: recorded/stream_info.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("stream_info"))

@@ -1,14 +1,14 @@
 """What the system account hears.
 
-The cases: parity_cases/system_events.py; the real server's answers: recorded/system_events.json.
+The cases: cases/system_events.py; the real server's answers: recorded/system_events.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("system_events"))

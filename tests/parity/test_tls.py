@@ -1,14 +1,14 @@
 """TLS.
 
-The cases: parity_cases/tls.py; the real server's answers: recorded/tls.json.
+The cases: cases/tls.py; the real server's answers: recorded/tls.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("tls"))

@@ -1,14 +1,14 @@
 """WebSocket.
 
-The cases: parity_cases/websocket.py; the real server's answers: recorded/websocket.json.
+The cases: cases/websocket.py; the real server's answers: recorded/websocket.json.
 """
 
 from __future__ import annotations
 
 import pytest
-from catalog import Case, assert_as_recorded, params
 
-from harness import Servers
+from parity.catalog import Case, assert_as_recorded, params
+from support.servers import Servers
 
 
 @pytest.mark.parametrize("case", params("websocket"))

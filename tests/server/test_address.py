@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from harness import Kind, ServerProcess
 from penstock.server.address import shown_ip
+from support.servers import Kind, ServerProcess
 
 needs_ipv6 = pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
 HTTP_PORT = re.compile(r"Starting http monitor on \S+?:(\d+)\s*$")

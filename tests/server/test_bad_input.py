@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from attack import SLOW_S, STUCK_S, Client, Probe, assert_no_trace, memory_mb
-from wire_client import Closed, WireClient
 
-from harness import ServerProcess
+from support.attack import SLOW_S, STUCK_S, Client, Probe, assert_no_trace, memory_mb
+from support.servers import ServerProcess
+from support.wire_client import Closed, WireClient
 
 CONFIG = """\
 host: 127.0.0.1

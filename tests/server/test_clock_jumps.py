@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attack import Client, assert_no_trace
 
-from harness import ServerProcess
+from support.attack import Client, assert_no_trace
+from support.servers import ServerProcess
 
 LIBRARIES = sorted(glob("/usr/lib/*/faketime/libfaketime.so.1") + glob("/usr/lib/faketime/libfaketime.so.1"))
 NOT_TESTED = "a clock that is set is not tested here: this machine has no libfaketime"

@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 import pytest
-from attack import Client
-from failing_disk import FAULTS, failing
 
 import penstock
 from penstock.testing import CrashDisk
+from support.attack import Client
+from support.failing_disk import FAULTS, failing
 
 
 @pytest.mark.parametrize("fault", FAULTS)

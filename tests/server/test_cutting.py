@@ -8,11 +8,11 @@ import time
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from attack import Client
 
 import penstock
 from penstock.broker.io import send_buffer as pieces
 from penstock.server.cutting import SLICE_S, Cutting
+from support.attack import Client
 
 if TYPE_CHECKING:
     from penstock.server.connection import Connection

@@ -6,11 +6,11 @@ import socket
 import time
 
 import pytest
-from attack import Client
-from wire_client import Frame
 
 import penstock
-from harness import Kind, ServerProcess
+from support.attack import Client
+from support.servers import Kind, ServerProcess
+from support.wire_client import Frame
 
 COUNT, BATCH = 10_000, 1_000
 ACK_WAIT_NS = 2 * 10**9

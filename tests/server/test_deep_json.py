@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from attack import Client, assert_no_trace
-from wire_client import Closed, WireClient
 
-from harness import ServerProcess
+from support.attack import Client, assert_no_trace
+from support.servers import ServerProcess
+from support.wire_client import Closed, WireClient
 
 DEPTH = 20_000
 CONFIG = """\

@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
-from attack import Client, Probe, assert_no_trace, memory_mb
-from failing_disk import FAULTS, failing
 
 import penstock
-from harness import ServerProcess
 from penstock.testing import CrashDisk, crash_images
+from support.attack import Client, Probe, assert_no_trace, memory_mb
+from support.failing_disk import FAULTS, failing
+from support.servers import ServerProcess
 
 
 class Record:

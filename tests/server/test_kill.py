@@ -13,11 +13,11 @@ import threading
 import time
 
 import pytest
-from attack import Client, assert_no_trace
-from wire_client import Closed, Silent
 
 import penstock
-from harness import ServerProcess
+from support.attack import Client, assert_no_trace
+from support.servers import ServerProcess
+from support.wire_client import Closed, Silent
 
 pytestmark = pytest.mark.campaign
 

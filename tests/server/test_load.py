@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from attack import SLOW_S, STUCK_S, Client, Probe, assert_no_trace, memory_mb
-from wire_client import Closed
 
-from harness import ServerProcess
+from support.attack import SLOW_S, STUCK_S, Client, Probe, assert_no_trace, memory_mb
+from support.servers import ServerProcess
+from support.wire_client import Closed
 
 pytestmark = pytest.mark.campaign
 

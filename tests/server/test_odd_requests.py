@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from attack import Client
-from wire_client import Silent
 
-from harness import BASE, JETSTREAM, Kind, ServerProcess, command
+from support.attack import Client
+from support.servers import BASE, JETSTREAM, Kind, ServerProcess, command
+from support.wire_client import Silent
 
 ODD_ID = "NATS/1.0\r\nNats-Msg-Id: \xe9\r\n\r\n".encode("latin-1")
 

@@ -9,12 +9,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from attack import Client
 
 import penstock
-from harness import BASE, JETSTREAM, Kind, ServerProcess, command
 from penstock.errors import NotAStore
 from penstock.server.advertise import parse_advertise
+from support.attack import Client
+from support.servers import BASE, JETSTREAM, Kind, ServerProcess, command
 
 
 @pytest.fixture(params=["real", "ours"])

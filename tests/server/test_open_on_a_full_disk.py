@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attack import Client
 
 import penstock
 from penstock.base.xxh64 import xxh64_of
 from penstock.format.constants import HEADER_SIZE, HEADER_STRIDE
 from penstock.testing import SPACE_KINDS, CrashDisk
+from support.attack import Client
 
 WRITER = """
 import os, sys, penstock

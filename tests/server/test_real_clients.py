@@ -10,11 +10,11 @@ from typing import Any
 import nats
 import nkeys
 import pytest
-from certificates import Authority, name_of
 from cryptography.x509.oid import NameOID
 from nats.errors import Error
 
-from harness import ServerProcess
+from support.certificates import Authority, name_of
+from support.servers import ServerProcess
 
 pytestmark = pytest.mark.nats_py
 

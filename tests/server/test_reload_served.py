@@ -12,9 +12,9 @@ from pathlib import Path
 
 import nkeys
 import pytest
-from wire_client import Closed, Frame, Silent, WireClient
 
-from harness import Kind, ServerProcess
+from support.servers import Kind, ServerProcess
+from support.wire_client import Closed, Frame, Silent, WireClient
 
 BASE = "host: 127.0.0.1\nport: -1\n"
 HASH = "$2a$04$WCNjH6dodUGhfJNTTyo6UuWB6sPY7QbRX3Fn.b2sQ9wKo2ddo6yuW"  # of "secret"

@@ -11,11 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attack import Client
-from wire_client import WireClient
 
 import penstock
-from harness import ServerProcess
 from penstock.db.lock import holder_of
 from penstock.errors import StoreLocked
 from penstock.server.conf.conf import ConfError
@@ -23,6 +20,9 @@ from penstock.server.conf.options_file import load_options
 from penstock.server.log.trace import without_secrets
 from penstock.server.options import Options, User, WebsocketOptions
 from penstock.wire.connect import Connect
+from support.attack import Client
+from support.servers import ServerProcess
+from support.wire_client import WireClient
 
 SECRET = "Topf4Secret"
 BASE = "host: 127.0.0.1\nport: -1\nhttp: 127.0.0.1:{http}\njetstream {{ store_dir: $DIR }}\n"

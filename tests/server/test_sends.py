@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from attack import Client
-from rings import rings
 
 import penstock
-from harness import BASE, JETSTREAM, ServerProcess
+from support.attack import Client
+from support.io_urings import rings
+from support.servers import BASE, JETSTREAM, ServerProcess
 
-WITHOUT = [sys.executable, str(Path(__file__).parent / "without_io_uring.py")]
+WITHOUT = [sys.executable, str(Path(__file__).parents[1] / "support" / "without_io_uring.py")]
 CLIENTS, EACH = 70, 20
 
 

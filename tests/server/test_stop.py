@@ -16,13 +16,13 @@ import nats.errors
 import nats.js.api
 import nats.js.errors
 import pytest
-from attack import Client
-from wire_client import Frame, Silent
 
 import penstock
-from harness import Kind, ServerProcess
 from penstock.server.embedded import EmbeddedServer
 from penstock.testing import CrashDisk
+from support.attack import Client
+from support.servers import Kind, ServerProcess
+from support.wire_client import Frame, Silent
 
 CONFIG = """\
 host: 127.0.0.1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -11,8 +9,6 @@ import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-sys.path.insert(0, os.path.dirname(__file__))  # cluster.py
 
 
 @pytest.fixture(scope="session")

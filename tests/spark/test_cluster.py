@@ -9,7 +9,12 @@ import math
 from pathlib import Path
 
 import pytest
-from cluster import (
+
+import penstock
+from penstock.db.adopt import root_of
+from penstock.spark.errors import PenstockSparkError
+from penstock.spark.session import find_java
+from support.spark_cluster import (
     Cluster,
     Driver,
     Gate,
@@ -21,11 +26,6 @@ from cluster import (
     python_workers,
     until,
 )
-
-import penstock
-from penstock.db.adopt import root_of
-from penstock.spark.errors import PenstockSparkError
-from penstock.spark.session import find_java
 
 COUNT = 9000
 PER_TRIGGER = 3000

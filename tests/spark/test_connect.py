@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster import QUICK_START, SPARK_HOME, environment, family, kill, logged, spawn
 
 import penstock
 from penstock.spark.errors import PenstockSparkError
 from penstock.spark.session import find_java
+from support.spark_cluster import QUICK_START, SPARK_HOME, environment, family, kill, logged, spawn
 
 COUNT = 1000
 
@@ -59,7 +59,7 @@ def make(path: Path, count: int) -> str:
 
 def test_a_client_without_java_reads_writes_and_follows(server: str, tmp_path: Path) -> None:
     paths = [make(tmp_path / "source", COUNT), make(tmp_path / "copied", 0), make(tmp_path / "followed", 0)]
-    client = Path(__file__).with_name("connect_client.py")
+    client = Path(__file__).parents[1] / "support" / "spark_connect_client.py"
     env = {"JAVA_HOME": str(tmp_path / "none"), "PATH": ""}
     done = subprocess.run(
         [sys.executable, client, server, *paths], env=env, capture_output=True, text=True, timeout=400

@@ -1,0 +1,36 @@
+"""Everything that monitoring is asked, played on one kind of server. As a script: record what the real one answers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from support.monitor_auth import play_logins, play_options
+from support.monitor_consumers import play_consumers
+from support.monitor_scenario import CONFIG, PLAIN, SHAPES, play, play_plain
+from support.monitor_streams import play_streams
+from support.servers import Kind, ServerProcess
+
+
+def play_all(kind: Kind) -> dict[str, dict[str, Any]]:
+    """The answers, by the file that they are kept in."""
+    with ServerProcess(kind, CONFIG) as server:
+        shapes = play(server)
+    with ServerProcess(kind, PLAIN) as server:
+        shapes["plain"] = play_plain(server)
+    shapes["logins"] = play_logins(kind)
+    shapes["options"] = play_options(kind)
+    shapes["streams"] = play_streams(kind)
+    shapes["consumers"] = play_consumers(kind)
+    return shapes
+
+
+def main() -> None:
+    SHAPES.mkdir(exist_ok=True)
+    for name, found in play_all("real").items():
+        (SHAPES / f"{name}.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+        print(f"{name}: {len(found)}")
+
+
+if __name__ == "__main__":
+    main()

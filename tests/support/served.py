@@ -1,0 +1,60 @@
+"""A server in this process, in a thread of its own, and when it has come to rest."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import penstock
+from penstock.server.server import Server
+from support.attack import Client
+
+CLOSED_MAX = 2  # connections that have ended, of which monitoring still tells
+TURNS = 5  # of the loop: what a turn calls back, and what that calls back
+
+
+class Served:
+    """The server and one client that stays."""
+
+    def __init__(self, embedded: Any) -> None:
+        self.embedded = embedded
+        self.server: Server = embedded.server
+        self.port: int = embedded.port
+        self.client = Client(self.port)
+
+    def settle(self) -> None:
+        """Return when all clients but ours are gone, and nothing is to be done any more."""
+        asyncio.run_coroutine_threadsafe(self._settled(), self.server.loop).result(20)
+        self.client.ping()  # sockets that are lost go when the next look at the others begins
+
+    async def _settled(self) -> None:
+        while len(self.server.connections) > 1 or self.server.lingering or self.server.turn.sockets.count > 1:
+            await asyncio.sleep(0.001)
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+
+    def connect(self, **options: Any) -> Client:
+        return Client(self.port, **options)
+
+    def plain(self, port: int | None = None) -> socket.socket:
+        """A connection that has said nothing yet."""
+        return socket.create_connection(("127.0.0.1", port or self.port), timeout=10)
+
+
+@contextmanager
+def served(config: str = "", directory: Path | None = None, **options: Any) -> Iterator[Served]:
+    if directory is not None:
+        path = directory / "server.conf"
+        path.write_text(config)
+        options["config"] = path
+    options["max_closed_clients"] = CLOSED_MAX
+    with penstock.Server(durability="os", **options) as embedded:
+        found = Served(embedded)
+        try:
+            yield found
+        finally:
+            found.client.close()
