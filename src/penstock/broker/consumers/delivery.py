@@ -1,7 +1,7 @@
-"""Delivery: one consumer on the server, as far as it needs Python: configuration, rare acks and requests, timers, advisories.
+"""Delivery: one consumer on the server: its configuration, rare acks and requests, timers and advisories.
 
-Its compiled session receives from clients, keeps the requests that wait and writes the frames; it calls back here through
-`SessionHost` (session.pyi). Rules: docs/consumers.md.
+Its compiled session receives from clients, keeps the requests that wait and writes the frames. For what needs Python
+the session calls back here, through `SessionHost` (session.pyi). Rules: docs/consumers.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""ConsumerDispatcher: the consumers of one stream on the server. Acks, requests and messages cross it once a turn.
+"""ConsumerDispatcher: the consumers of one stream on the server. It serves them once in each turn of the loop.
 
-The loop only tries the stream's lock; where another thread has it, the dispatcher comes back a millisecond later. What a turn
-has changed is written down once, and those who asked for an answer to their ack get it when that is durable.
+The loop only tries the stream's lock; if another thread has it, the dispatcher tries again a millisecond later. The
+changes of one turn go to the consumer log together. A client that wants an answer to its ack gets it when that is
+durable.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ JITTER_NS = 100_000_000, 1_000_000_000  # added for pull consumers: their client
 class Inactivity:
     """Decides when an unused consumer is deleted.
 
-    A push consumer is in use while its deliver subject has a subscriber. A pull consumer is in use while requests wait or
-    the library has it open, and for its threshold after the last thing that a client did or could still do: acknowledge a
-    message that it has got.
+    A push consumer is in use while its deliver subject has a subscriber. A pull consumer is in use while requests wait
+    or the library has it open, and for its threshold after the last thing that a client did or could still do:
+    acknowledge a message that it has got.
     """
 
     def __init__(self, delivery: Delivery) -> None:

@@ -1,4 +1,4 @@
-"""PinnedClient: the one client that a consumer with the policy pinned_client serves, until it sends no more requests."""
+"""PinnedClient: the client that alone gets the messages of a consumer with the policy pinned_client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PinnedClient:
-    """When a client was pinned, and until when. The pin id itself is in the session's outbox, where compiled code compares it."""
+    """When a client was pinned, and until when. The pin id is in the session's outbox: compiled code compares it."""
 
     def __init__(self, delivery: Delivery) -> None:
         self._delivery: Delivery = weakref.proxy(delivery)  # it owns this object

@@ -10,7 +10,7 @@ from penstock.broker.routing.subscriber import Subscriber
 from penstock.consumer.engine import ConsumerEngine
 
 class SessionHost(PullQueueHost, PushSenderHost, Protocol):
-    """What a session calls for the work that needs Python: configuration, rare acks and requests, timers, advisories."""
+    """What a session calls for the work that needs Python: rare acks and requests, timers, advisories."""
 
     def rare_ack(self, seq: int, dseq: int, deliveries: int, payload: bytes, now_ns: int) -> bool:
         """Handle an ack other than +ACK, +WPI and +NXT: whether its sender gets an answer."""
