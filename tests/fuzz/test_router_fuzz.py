@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from penstock.broker.routing.router import Link, Router
+from penstock.broker.routing.link import Link
+from penstock.broker.routing.router import Router
 from penstock.broker.routing.sublist import Sublist
 from twins.subject import matches
 
@@ -52,7 +53,7 @@ class Peer(Link):
     def flush(self) -> None:
         self.heard += self.take_out()
 
-    def told(self, text: bytes) -> None:
+    def protocol_error(self, text: bytes) -> None:
         self.write(b"-ERR '" + text + b"'\r\n")
 
     def frames(self) -> deque[Frame]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.base.clock import SYSTEM
 from penstock.broker.io.epoll_set import Socket
-from penstock.broker.routing.router import Link
+from penstock.broker.routing.link import Link
 from penstock.server.address import shown_ip
 from penstock.server.auth.auth import Claim, Credentials, Identity, compile_permissions
 from penstock.server.options import Permissions
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FIRST_PING_S = 2.0
 RTT_NS_MAX = 3600 * 10**9  # how old the time to a client and back may be
 STALL_S = 0.003
-REST_S = 0.02
+THROTTLE_S = 0.02
 CONFIRM_S = 30.0  # so long a password may wait to be hashed
 SNIPPET = 64
 _SECRETS_BEGIN = re.compile(rb"[\r\n{?]")
@@ -87,7 +87,7 @@ class Connection(Link):
         self._is_lost = False
         self._is_doomed = False  # it is cut off soon
         self._is_waiting = False  # for room in a stream
-        self._is_resting = False
+        self._is_throttled = False
         self.socket_fd = -1  # of a plain connection: what nothing waits before is sent straight there
 
     # Who it is, for monitoring.
@@ -265,31 +265,32 @@ class Connection(Link):
             self.transport.pause_reading()
             self.server.loop.call_later(STALL_S, self._unstall)
 
-    def rest(self) -> None:
+    def throttled(self) -> None:
         """It makes mistakes faster than we can tell it: the others come first."""
-        if not self._is_resting and not self.transport.is_closing():
-            self._is_resting = True
+        if not self._is_throttled and not self.transport.is_closing():
+            self._is_throttled = True
             self.transport.pause_reading()
-            self.server.loop.call_later(REST_S, self._rested)
+            self.server.loop.call_later(THROTTLE_S, self._throttle_ended)
 
-    def _rested(self) -> None:
-        self._is_resting = False
-        self.rested()
+    def _throttle_ended(self) -> None:
+        self._is_throttled = False
+        self.unthrottle()
         self._unstall()
 
-    def wait_for_room(self, ingest: Ingest) -> None:
+    def wait_for_stream(self, ingest: Ingest) -> None:
         """It publishes faster than the disk writes: nothing is read of it until that has caught up."""
         if not self.transport.is_closing():
             self._is_waiting = True
             self.transport.pause_reading()
-            ingest.intake.call_with_room(self._has_room)
+            assert ingest.endpoint is not None, "a closed stream gets no messages"
+            ingest.endpoint.call_with_room(self._has_room)
 
     def _has_room(self) -> None:
         self._is_waiting = False
         self._unstall()
 
     def _unstall(self) -> None:
-        is_held_up = self.is_closed or self.is_paused or self.is_tired or self._is_waiting
+        is_held_up = self.is_closed or self.is_paused or self.is_throttled or self._is_waiting
         if not is_held_up and not self.transport.is_closing():
             self.transport.resume_reading()
 
@@ -469,7 +470,7 @@ class Connection(Link):
             self.rtt_ns = time.monotonic_ns() - self._ping_sent_ns
             self._ping_sent_ns = 0
 
-    def told(self, text: bytes) -> None:
+    def protocol_error(self, text: bytes) -> None:
         """A mistake that does not end the connection."""
         self.send_error(_text(text))
 
@@ -489,7 +490,7 @@ class Connection(Link):
         self.send_error(text)
         self.server.log.error(f"{self.label} - {text}")
 
-    def heard(self, is_error: bool, text: bytes) -> None:
+    def unexpected_op(self, is_error: bool, text: bytes) -> None:
         """-ERR or INFO from a client, which are the server's to say: the first ends it, the second when it is none."""
         if is_error:
             self.close("Client Closed")

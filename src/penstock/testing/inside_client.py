@@ -9,7 +9,8 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.broker.routing.router import Link, Router
+from penstock.broker.routing.link import Link
+from penstock.broker.routing.router import Router
 from penstock.broker.routing.sublist import Sublist
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class InsideClient(Link):
             heard = Heard(names[0], names[2] if len(names) == 3 else None, headers, body[headers_size:])
             self._handlers[names[1]](heard)
 
-    def told(self, text: bytes) -> None:
+    def protocol_error(self, text: bytes) -> None:
         self.said.append(text)
 
     def refused_publish(self, subject: bytes) -> None:

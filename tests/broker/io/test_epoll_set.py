@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.broker.io.epoll_set import EpollSet, Socket
-from penstock.broker.routing.router import Link, Router
+from penstock.broker.routing.link import Link
+from penstock.broker.routing.router import Router
 from penstock.broker.routing.sublist import Sublist
 from penstock.broker.streams.ingest import Ingest
 
@@ -293,7 +294,7 @@ def test_what_has_come_is_appended_while_others_are_waited_for(place: Place, tmp
         stream = db.stream("S", subjects=["s.>"])
         chain = Chain(place, *[PUB] * 20)
         chain.ingest.engine, chain.ingest.rules = stream.store.engine, stream._rules
-        chain.ingest.lock, chain.ingest.intake = stream._lock, Heard()
+        chain.ingest.lock, chain.ingest.endpoint = stream._lock, Heard()
         assert chain.gather(20) == 20
         assert stream.store.index.messages == 16
         assert place.router.take_batches() == 4

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.broker.io.io_uring import SendRing
+from penstock.broker.routing.link import Link
 from penstock.broker.routing.origin import Origin
-from penstock.broker.routing.router import Link, Router
+from penstock.broker.routing.router import Router
 from penstock.broker.routing.sublist import Sublist
 from support.io_urings import rings
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from penstock.broker.io import send_buffer as pieces
 from penstock.broker.io.send_buffer import PIECE_BYTES, SPARE_BYTES, SendBuffer
-from penstock.broker.routing.router import Link, Router
+from penstock.broker.routing.link import Link
+from penstock.broker.routing.router import Router
 from penstock.broker.routing.sublist import Sublist
 
 

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.broker.routing.link import Link
 from penstock.broker.routing.origin import Origin
-from penstock.broker.routing.router import Link, Router
+from penstock.broker.routing.router import Router
 from penstock.broker.routing.sublist import Sublist
 
 
@@ -58,7 +59,7 @@ class Peer(Link):
         self.events.append(("fault", snippet))
         self.end()
 
-    def told(self, text: bytes) -> None:
+    def protocol_error(self, text: bytes) -> None:
         self.events.append(("told", text))
 
     def unauthorized(self) -> None:

@@ -1,7 +1,8 @@
 # The sockets of one loop, and one of them: a transport that reads for a Link without asking Python.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from penstock.broker.routing.router cimport Router, Link
+from penstock.broker.routing.link cimport Link
+from penstock.broker.routing.router cimport Router
 from penstock.broker.io.send_buffer cimport SendBuffer
 
 cdef class EpollSet:

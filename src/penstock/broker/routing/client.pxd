@@ -19,12 +19,12 @@ cdef class Client:
     cdef public bint has_no_responders
     cdef public bint is_system             # of the system account
     cdef public bint is_paused             # commands wait, in `held`, until resume
-    cdef readonly bint is_tired            # so do they until `rested`: it makes mistakes faster than we can tell it
+    cdef readonly bint is_throttled        # so do they until `unthrottle`: it sends slow commands faster than others get their turn
     cdef uint32_t slow_count
     cdef readonly bint is_closed
     cdef readonly bint is_slow             # more waits for it than it may: to be cut off
     cdef public bint is_stalled            # it publishes faster than a subscriber reads: to be slowed down
-    cdef object crowded                    # the stream that it publishes to faster than the disk writes
+    cdef object half_full_ingest           # of the stream that it publishes to faster than the disk writes
     cdef list drain_waiters                # consumers that wait until it is drained; None: none
     cdef bint is_dirty                     # on the router's list of those with something to send
     cdef public int64_t max_payload        # below 0: no limit
@@ -52,6 +52,8 @@ cdef class Client:
     cdef Sub** subs                        # by sid: open addressing, a power of two
     cdef uint32_t sub_capacity
     cdef readonly uint32_t sub_count
+    cdef public bint wants_ping            # call `pinged` at the next PING
+    cdef public bint wants_pong            # call `ponged` at the next PONG
     cdef uint32_t left_at                  # where `leave_some` goes on
 
     cdef bint leave_some(self, uint32_t most) except -1

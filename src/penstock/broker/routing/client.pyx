@@ -5,6 +5,7 @@ from libc.string cimport memcmp, memcpy
 
 from penstock.broker.io.send_buffer cimport PIECE_SIZE, SMALL_MAX, SendBuffer, free_aside, give_buffer, take_buffer
 from penstock.base.xxh64 cimport xxh64
+from penstock.broker.routing.subscriber cimport Subscriber
 
 cdef enum:
     HANDED_MIN = 16384                     # a buffer with so much in it is handed on as it is; less is copied
@@ -29,7 +30,67 @@ cdef class Client:
         free_aside(self.held, self.held_capacity)
         free(self.subs)                    # the subscriptions themselves went with `forget_subs`
 
+    # Hooks: a subclass implements them. Rules: `ClientHooks` in client.pyi.
+
+    def connected(self, bytes text not None):
+        raise NotImplementedError
+
+    def faulted(self, int fault, bytes snippet not None):
+        raise NotImplementedError
+
+    def unauthorized(self):
+        raise NotImplementedError
+
+    def pinged(self):
+        raise NotImplementedError
+
+    def ponged(self):
+        raise NotImplementedError
+
+    def protocol_error(self, bytes text not None):
+        raise NotImplementedError
+
+    def unexpected_op(self, bint is_error, bytes text not None):
+        raise NotImplementedError
+
+    def refused_publish(self, bytes subject not None):
+        raise NotImplementedError
+
+    def refused_reply(self, bytes reply not None):
+        raise NotImplementedError
+
+    def refused_subscribe(self, bytes subject not None, bytes queue not None):
+        raise NotImplementedError
+
+    def refused_tokens(self, bytes subject not None):
+        raise NotImplementedError
+
+    def flush(self):
+        raise NotImplementedError
+
+    def stalled(self):
+        raise NotImplementedError
+
+    def throttled(self):
+        raise NotImplementedError
+
+    def wait_for_stream(self, ingest):
+        raise NotImplementedError
+
     # Out.
+
+    def drained(self):
+        """All was sent: resume the consumers that waited for that."""
+        cdef Subscriber subscriber
+        if self.drain_waiters is not None:
+            waiters, self.drain_waiters = self.drain_waiters, None
+            for subscriber in waiters:
+                subscriber.resume()
+
+    @property
+    def has_drain_waiters(self):
+        """A consumer waits until this client is drained."""
+        return self.drain_waiters is not None
 
     cdef int add_drain_waiter(self, object subscriber) except -1:
         """`subscriber` is resumed when this client is drained."""

@@ -8,6 +8,10 @@ from penstock.wire.parser cimport Command
 from penstock.broker.io.io_uring cimport SendRing
 from penstock.broker.routing.sublist cimport Answer, Sub, Sublist
 
+cdef enum:
+    READ_LARGE = 1048576                   # for those who send large ones: few of them are a read of their own otherwise
+    LEAVE_MAX = 400                        # subscriptions of one that is gone that are taken out in one turn
+
 cdef class Router:
     cdef uint8_t* read_buffer              # what sockets are read into: one for all
     cdef uint8_t* tail
@@ -39,10 +43,10 @@ cdef class Router:
     cdef int mark_dirty(self, Client client) except -1
     cdef Py_ssize_t gathered(self) noexcept
     cdef bint has_others(self) noexcept
-    cdef Py_ssize_t consume(self, Link client, const uint8_t* data, Py_ssize_t size) except -1
-    cdef void tire(self, Client client) noexcept
-    cdef int publish(self, Link client, Command* command) except -1
-    cdef int subscribe(self, Link client, Command* command) except -1
+    cdef Py_ssize_t consume(self, Client client, const uint8_t* data, Py_ssize_t size) except -1
+    cdef void throttle(self, Client client) noexcept
+    cdef int publish(self, Client client, Command* command) except -1
+    cdef int subscribe(self, Client client, Command* command) except -1
     cdef int unsubscribe(self, Client client, Command* command) except -1
     cdef int route(self, Sublist sublist, Client publisher, MessageView* view, int origin, bint cached) except -1
     cdef int deliver_all(self, Answer* answer, Sublist sublist, Client publisher, MessageView* view, MessageView* inner) except -1
@@ -54,18 +58,3 @@ cdef class Router:
     cdef int make_tail(self, MessageView* view, bint has_headers) except -1
     cdef int no_responders(self, Client client, Command* command) except -1
     cdef int end_read(self) except -1
-
-cdef class Link(Client):
-    cdef Router router
-    cdef bint is_reading_held              # what comes goes into `held`
-    cdef bint is_full_read                 # the last read got all that it had room for: there may be more
-    cdef size_t read_max                   # bytes of one read: fewer where each becomes many in others' buffers
-    cdef public bint wants_ping            # tell `pinged` of the next PING
-    cdef public bint wants_pong            # tell `ponged` of the next PONG
-
-    cdef size_t place(self, uint8_t** at) except 0
-    cdef int taken(self, size_t size) except -1
-    cdef ssize_t receive(self, int fd) except -2
-    cdef int _feed(self, const uint8_t* data, Py_ssize_t size) except -1
-    cdef int _feed_held(self) except -1
-    cdef int _breathe(self) except -1

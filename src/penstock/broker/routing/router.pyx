@@ -8,24 +8,19 @@ import logging
 import time
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcmp, memcpy, memmove
+from libc.string cimport memcmp, memcpy
 
 from penstock.wire.frame cimport write_decimal
 from penstock.broker.routing.subscriber cimport Subscriber
-from penstock.base.monotonic cimport monotonic_ns
 from penstock.broker.routing.origin cimport KIND_ACK, KIND_CLIENT, KIND_SERVICE, KIND_STREAM, ORIGIN_CLIENT, ORIGIN_COUNT, reaches
 from penstock.wire.parser cimport (
     OP_CONNECT, OP_ERR, OP_FAULT, OP_HMSG, OP_INFO, OP_NONE, OP_PING, OP_PONG, OP_PUB, OP_SUB, OP_UNSUB, parse_command,
 )
-from penstock.broker.io.send_buffer cimport free_aside
 from penstock.broker.io.io_uring cimport RING_SIZE, SendRing, Sending
 from penstock.base.subject cimport subject_is_valid
 from penstock.broker.routing.sublist cimport Answer
-
-cdef extern from "Python.h":
-    int PyBUF_WRITE
+from penstock.broker.routing.subject_rules cimport begins, fits_a_line, is_reserved_reply, is_routed, is_subscribable, token_count
 
 cdef extern from "time.h" nogil:
     cdef struct timespec:
@@ -36,24 +31,17 @@ cdef extern from "time.h" nogil:
     int CLOCK_MONOTONIC_COARSE
 
 cdef extern from "sys/socket.h" nogil:
-    ssize_t c_recv "recv"(int fd, void* data, size_t size, int flags)
     ssize_t c_send "send"(int fd, const void* data, size_t size, int flags)
     int MSG_DONTWAIT, MSG_NOSIGNAL
 
 cdef enum:
-    READ_SIZE = 262144                     # messages that stay in the cache until they are appended
-    READ_LARGE = 1048576                   # for those who send large ones: few of them are a read of their own otherwise
-    READ_MIN = 8192                        # for those whose messages many hear: …
     READ_NS = 1500000                      # … as much as takes so long; the others wait meanwhile
-    LARGE = 32768                          # what a large one is
     SMALL_READ = 8192                      # messages of a read up to this are copied, and taken with others' at the turn's end
     SEND_SIZE = 131072                     # as much is sent at once: it stays in the cache, and its reader has work
     SEND_MAX = 1073741824                  # of one client in one call
     TOGETHER_MIN = 3                       # so many sends cost less in one call
     HELD_MAX = 256                         # so many messages a stream may have waiting before they are appended
-    HELD_KEPT = 16384
     SLOW_MAX = 100
-    LEAVE_MAX = 400                        # subscriptions of one that is gone that are taken out in one turn
     STALL_PART = 4                         # a subscriber with more than 3/4 of its bound waiting slows its publishers down
 
 log = logging.getLogger("penstock")
@@ -65,41 +53,6 @@ cdef inline int64_t _now(int clock) noexcept nogil:
     cdef timespec at
     clock_gettime(clock, &at)
     return <int64_t>at.tv_sec * 1000000000 + at.tv_nsec
-
-
-cdef inline bint _begins(const uint8_t* text, uint32_t size, const char* with_, uint32_t with_size) noexcept nogil:
-    return size >= with_size and memcmp(text, with_, with_size) == 0
-
-
-cdef inline bint _is_routed(const uint8_t* subject, uint32_t size) noexcept nogil:
-    """Replies between clusters, which clients may not forge."""
-    return ((subject[0] == c"_" and size > 5 and _begins(subject, size, b"_GR_.", 5))
-            or (subject[0] == c"$" and size > 4 and _begins(subject, size, b"$GR.", 4)))
-
-
-cdef inline bint _is_reserved_reply(const uint8_t* reply, uint32_t size) noexcept nogil:
-    return (size > 8 and _begins(reply, size, b"$JS.ACK.", 8)) or _begins(reply, size, b"_R_.", 4) or _is_routed(reply, size)
-
-
-cdef inline bint _fits_a_line(const uint8_t* text, uint32_t size) noexcept nogil:
-    """Whether a subject can stand in the line of a MSG. What clients send does: the parser ends it at these bytes."""
-    cdef uint32_t n
-    for n in range(size):
-        if text[n] == c" " or text[n] == c"\t" or text[n] == c"\n":
-            return False
-    return True
-
-
-cdef inline bint _can_be_heard(const uint8_t* subject, uint32_t size) noexcept nogil:
-    """What may be subscribed to: no empty token, and nothing after `>`."""
-    cdef uint32_t n
-    if size == 0 or subject[0] == c"." or subject[size - 1] == c".":
-        return False
-    for n in range(1, size):
-        if subject[n] == c"." and (subject[n - 1] == c"."
-                                   or (subject[n - 1] == c">" and (n == 1 or subject[n - 2] == c"."))):
-            return False
-    return True
 
 
 cdef class Router:
@@ -160,7 +113,7 @@ cdef class Router:
         if self.has_others() or not self.touched:
             return False
         for ingest in self.touched:
-            if ingest.batch.count > HELD_MAX or not ingest.intake.is_held:
+            if ingest.batch.count > HELD_MAX or not ingest.endpoint.is_held:
                 return False
         return True
 
@@ -182,7 +135,7 @@ cdef class Router:
 
     def flush(self):
         """Send what waits: straight to the socket where nothing is under way before it, else through the transport."""
-        cdef Link link
+        cdef Client link
         cdef list taken = self.dirty, others
         self.dirty = []
         others = self.send_all(taken)      # nothing is called back before all of them are sent to
@@ -202,7 +155,7 @@ cdef class Router:
 
     cdef list send_all(self, list links):
         """Give each socket what it takes: the links whose rest, or all, is the transport's."""
-        cdef Link link
+        cdef Client link
         cdef list others = [], straight = []
         cdef Sending sendings[RING_SIZE]
         cdef Py_ssize_t n, begin, count
@@ -284,7 +237,7 @@ cdef class Router:
     def bury(self):
         """Free removed subscriptions."""
         cdef Sublist sublist
-        if self.leaving and (<Link>self.leaving[0]).leave_some(LEAVE_MAX):
+        if self.leaving and (<Client>self.leaving[0]).leave_some(LEAVE_MAX):
             self.leaving.pop(0)
         for sublist in self.sublists:
             sublist.bury()
@@ -301,9 +254,9 @@ cdef class Router:
             for ingest in touched:
                 try:
                     ingest.take()
-                    ingest.intake.touched()
+                    ingest.endpoint.touched()
                 except Exception:          # noqa: the other streams' batches point into the same read
-                    log.exception("stream %s: a batch was not taken", ingest.intake.name)
+                    log.exception("stream %s: a batch was not taken", ingest.endpoint.name)
             calls = self.calls
             self.calls = []
             for service, client, subject, reply, headers, payload in calls:
@@ -315,7 +268,7 @@ cdef class Router:
 
     # Commands.
 
-    cdef Py_ssize_t consume(self, Link client, const uint8_t* data, Py_ssize_t size) except -1:
+    cdef Py_ssize_t consume(self, Client client, const uint8_t* data, Py_ssize_t size) except -1:
         """Do what the whole commands in data[:size] say: how many bytes they were."""
         cdef Command command
         cdef Py_ssize_t at = 0, taken
@@ -323,7 +276,7 @@ cdef class Router:
         self.depth += 1
         self.is_small = size <= SMALL_READ
         try:
-            while at < size and not client.is_closed and not client.is_paused and not client.is_tired:
+            while at < size and not client.is_closed and not client.is_paused and not client.is_throttled:
                 if client.awaits_auth and data[at] != c"C" and data[at] != c"c":
                     client.unauthorized()
                     if client.awaits_auth or client.is_closed:
@@ -357,11 +310,11 @@ cdef class Router:
                     self.end_read()
                     if client.is_closed:   # a request of its own ended it
                         return size
-                    self.tire(client)
+                    self.throttle(client)
                     client.connected(command.text[:command.text_size])
                 elif command.op == OP_INFO or command.op == OP_ERR:
-                    self.tire(client)
-                    client.heard(command.op == OP_ERR, command.text[:command.text_size])
+                    self.throttle(client)
+                    client.unexpected_op(command.op == OP_ERR, command.text[:command.text_size])
                 elif command.op == OP_HMSG and client.is_verbose:
                     client.put(<const uint8_t*>PyBytes_AS_STRING(_OK), 5)
                     self.mark_dirty(client)
@@ -371,13 +324,13 @@ cdef class Router:
             self.end_read()
         return at
 
-    cdef void tire(self, Client client) noexcept:
-        """What it has sent takes a thousand times longer than a message: after a hundred of these others come first."""
+    cdef void throttle(self, Client client) noexcept:
+        """Count a command that takes a thousand times longer than a message: after a hundred of these the other clients come first."""
         client.slow_count += 1
         if client.slow_count >= SLOW_MAX:
-            client.is_tired = True
+            client.is_throttled = True
 
-    cdef int publish(self, Link client, Command* command) except -1:
+    cdef int publish(self, Client client, Command* command) except -1:
         cdef MessageView view
         cdef uint64_t size = <uint64_t>command.headers_size + command.payload_size
         cdef Sublist sublist = client.sublist
@@ -386,26 +339,26 @@ cdef class Router:
         self.in_msgs += 1
         self.in_bytes += size
         if client.is_pedantic and not subject_is_valid(command.subject, command.subject_size):
-            self.tire(client)
-            client.told(b"Invalid Publish Subject")
+            self.throttle(client)
+            client.protocol_error(b"Invalid Publish Subject")
         if sublist is None:
             return 0
         sublist.in_msgs += 1
         sublist.in_bytes += size
-        if _is_routed(command.subject, command.subject_size):
-            self.tire(client)
+        if is_routed(command.subject, command.subject_size):
+            self.throttle(client)
             client.refused_publish(command.subject[:command.subject_size])
             return 0
         if client.permissions is not None and not client.permissions.may_publish(command.subject, command.subject_size):
-            self.tire(client)
+            self.throttle(client)
             client.refused_publish(command.subject[:command.subject_size])
             return 0
-        if command.subject[0] == c"$" and not client.is_system and _begins(command.subject, command.subject_size, b"$NRG.", 5):
-            self.tire(client)
+        if command.subject[0] == c"$" and not client.is_system and begins(command.subject, command.subject_size, b"$NRG.", 5):
+            self.throttle(client)
             client.refused_publish(command.subject[:command.subject_size])
             return 0
-        if command.reply_size and _is_reserved_reply(command.reply, command.reply_size):
-            self.tire(client)
+        if command.reply_size and is_reserved_reply(command.reply, command.reply_size):
+            self.throttle(client)
             client.refused_reply(command.reply[:command.reply_size])
             return 0
         if client.is_verbose:
@@ -446,31 +399,31 @@ cdef class Router:
                 return 0
         return 0
 
-    cdef int subscribe(self, Link client, Command* command) except -1:
+    cdef int subscribe(self, Client client, Command* command) except -1:
         cdef Sub* sub
         if client.sublist is None:
             return 0
         if client.permissions is not None and not client.permissions.may_subscribe(
                 command.subject, command.subject_size, command.queue, command.queue_size):
-            self.tire(client)
+            self.throttle(client)
             client.refused_subscribe(command.subject[:command.subject_size], command.queue[:command.queue_size])
             return 0
         if command.queue_size == 5 and memcmp(command.queue, b"_sys_", 5) == 0:
-            self.tire(client)
+            self.throttle(client)
             client.refused_subscribe(command.subject[:command.subject_size], b"_sys_")
             return 0
-        if client.max_sub_tokens and _token_count(command.subject, command.subject_size) > client.max_sub_tokens:
-            self.tire(client)
+        if client.max_sub_tokens and token_count(command.subject, command.subject_size) > client.max_sub_tokens:
+            self.throttle(client)
             client.refused_tokens(command.subject[:command.subject_size])
             return 0
         if client.max_subs and client.sub_count >= client.max_subs:
-            self.tire(client)
-            client.told(b"maximum subscriptions exceeded")
+            self.throttle(client)
+            client.protocol_error(b"maximum subscriptions exceeded")
             return 0
         if client.find(command.sid, command.sid_size) == NULL:
-            if not _can_be_heard(command.subject, command.subject_size):
-                self.tire(client)
-                client.told(b"Invalid Subject")
+            if not is_subscribable(command.subject, command.subject_size):
+                self.throttle(client)
+                client.protocol_error(b"Invalid Subject")
                 return 0
             sub = client.sublist.insert(KIND_CLIENT, <void*>client, command.subject, command.subject_size, command.queue,
                                         command.queue_size, command.sid, command.sid_size)
@@ -502,9 +455,9 @@ cdef class Router:
         cdef Answer* answer
         view.origin = origin
         view.tail_size = view.plain_tail_size = 0
-        if cached and view.subject[0] == c"_" and _begins(view.subject, view.subject_size, b"_INBOX.", 7):
+        if cached and view.subject[0] == c"_" and begins(view.subject, view.subject_size, b"_INBOX.", 7):
             cached = False                 # each is used once
-        if cached and view.subject[0] == c"$" and _begins(view.subject, view.subject_size, b"$JS.ACK.", 8):
+        if cached and view.subject[0] == c"$" and begins(view.subject, view.subject_size, b"$JS.ACK.", 8):
             cached = False
         answer = sublist.match(view.subject, view.subject_size, cached)
         return self.deliver_all(answer, sublist, publisher, view, view)
@@ -568,7 +521,7 @@ cdef class Router:
             return True
         if view.origin != ORIGIN_CLIENT and not reaches(view.origin, sub.kind):
             return False                   # nobody gives a command through the server's own messages
-        if sub.kind == KIND_SERVICE and sub.subject_size == 9 and _begins(view.subject, view.subject_size,
+        if sub.kind == KIND_SERVICE and sub.subject_size == 9 and begins(view.subject, view.subject_size,
                                                                           b"$JS.API.CONSUMER.MSG.NEXT.", 26):
             return False                   # of the API only consumers hear it, one by one
         sub.msgs += 1
@@ -578,13 +531,13 @@ cdef class Router:
             ingest = <Ingest>sub.target
             if view.reply_size > 4 and memcmp(view.reply + view.reply_size - 4, b".$FI", 4) == 0:
                 if publisher is not None:
-                    self.tire(publisher)
-                self.calls.append((ingest.intake.refuse_batch, publisher, b"", view.reply[:view.reply_size], None, b""))
+                    self.throttle(publisher)
+                self.calls.append((ingest.endpoint.refuse_batch, publisher, b"", view.reply[:view.reply_size], None, b""))
                 return True
             if not view.copies:
                 self.has_borrowed = True
-            if ingest.is_crowded and publisher is not None:
-                publisher.crowded = ingest
+            if ingest.is_half_full and publisher is not None:
+                publisher.half_full_ingest = ingest
             ingest.add(view.subject, view.subject_size, view.reply, view.reply_size, view.headers,
                        view.headers_size, view.payload, view.payload_size, view.copies)
             if not ingest.is_touched:
@@ -718,7 +671,7 @@ cdef class Router:
         view.copies = True
         if not 0 <= origin < ORIGIN_COUNT:
             raise ValueError(f"origin {origin} is none of broker/routing/origin.pxd")
-        if not _fits_a_line(view.subject, view.subject_size) or not _fits_a_line(view.reply, view.reply_size):
+        if not fits_a_line(view.subject, view.subject_size) or not fits_a_line(view.reply, view.reply_size):
             raise ValueError(f"a message to {subject!r} with the reply {reply!r}: a blank or a line end would end its line")
         heard = self.route(sublist, publisher, &view, origin, True)
         if self.depth == 0 and (self.touched or self.calls):
@@ -738,197 +691,3 @@ cdef class Router:
         """Undo `capture`, once."""
         sublist.remove(<Sub*>token)
         self.request_tick()                    # it is buried at the turn's end
-
-
-cdef inline int64_t _token_count(const uint8_t* subject, uint32_t size) noexcept nogil:
-    cdef uint32_t n
-    cdef int64_t count = 1
-    for n in range(size):
-        if subject[n] == c".":
-            count += 1
-    return count
-
-
-cdef class Link(Client):
-    """A client that a transport reads for. A subclass hears of what needs Python: CONNECT, faults, refusals."""
-
-    def __init__(self, Router router not None, uint64_t cid):
-        self.router = router
-        self.cid = cid
-        self.fd = -1
-        self.read_max = READ_LARGE
-
-    # What has come.
-
-    cdef size_t place(self, uint8_t** at) except 0:
-        """Where the next bytes go, and how many: behind those that wait for the rest of their command, in the router's buffer.
-
-        Only a command that is too large for it is read into a buffer of its own. Who asks reads at once: nobody else gets
-        the router's buffer before `taken` is said.
-        """
-        cdef Router router = self.router
-        cdef void* grown
-        cdef size_t room
-        self.is_reading_held = False
-        if max(self.held_wanted if self.held_size else 0, self.held_size) <= READ_SIZE // 2:
-            if self.held_size:
-                memcpy(router.read_buffer, self.held, self.held_size)
-            at[0] = router.read_buffer + self.held_size
-            room = (READ_LARGE if self.held_size and self.held_wanted >= LARGE else READ_SIZE) - self.held_size
-            if room > self.read_max:       # the rest of the command that has begun is read in one go, though
-                room = min(room, max(self.read_max, self.held_wanted - min(self.held_size, self.held_wanted)))
-            return room
-        if max(self.held_wanted, self.held_size + 65536) > self.held_capacity:
-            grown = realloc(self.held, max(self.held_wanted, self.held_size + 65536))
-            if grown == NULL:
-                raise MemoryError
-            self.held = <uint8_t*>grown
-            self.held_capacity = max(self.held_wanted, self.held_size + 65536)
-        self.is_reading_held = True
-        at[0] = self.held + self.held_size
-        return self.held_capacity - self.held_size
-
-    cdef int taken(self, size_t size) except -1:
-        """So many bytes were read to where `place` said."""
-        cdef int64_t took = monotonic_ns()
-        cdef size_t came = size
-        if self.is_closed:
-            return 0
-        if self.is_reading_held:
-            self.held_size += size
-            self._feed_held()
-        else:
-            size += self.held_size
-            self.held_size = 0
-            self._feed(self.router.read_buffer, size)
-        took = monotonic_ns() - took
-        if took > self.router.read_ns:
-            self.read_max = max(<size_t>READ_MIN, came * <size_t>self.router.read_ns // <size_t>took)
-        elif self.read_max < READ_LARGE and took < self.router.read_ns // 2:
-            self.read_max = min(self.read_max * 2, <size_t>READ_LARGE)
-        if self.out_size and self.fd >= 0 and len(self.router.dirty) == 1 and not self.is_slow and not self.is_closed:
-            self.router.send_now(self)        # nobody else has something to get: who asks one thing at a time has its answer sooner
-        return self._breathe()
-
-    cdef ssize_t receive(self, int fd) except -2:
-        """Read once from the socket: as `recv` answers."""
-        cdef uint8_t* at
-        cdef size_t room = self.place(&at)
-        cdef ssize_t size = c_recv(fd, at, room, MSG_DONTWAIT)
-        self.is_full_read = size == <ssize_t>room
-        if size > 0:
-            self.taken(size)
-        return size
-
-    def get_buffer(self, hint):
-        """The same for who reads by itself, as asyncio's BufferedProtocol has it."""
-        cdef uint8_t* at
-        cdef size_t room = self.place(&at)
-        return PyMemoryView_FromMemory(<char*>at, room, PyBUF_WRITE)
-
-    def buffer_updated(self, Py_ssize_t size):
-        self.taken(size)
-
-    cdef int _breathe(self) except -1:
-        if self.is_tired and not self.is_closed:
-            self.rest()
-        if self.is_stalled:
-            self.is_stalled = False
-            self.stalls += 1
-            self.stalled()
-        if self.crowded is not None:
-            ingest, self.crowded = self.crowded, None
-            if not self.is_closed:
-                self.wait_for_room(ingest)
-        return 0
-
-    def data_received(self, bytes data not None):
-        """The same for who hands over what it has read."""
-        self.feed(data)
-
-    def feed(self, bytes data not None):
-        """Bytes of the protocol: what a WebSocket's frames hold, too."""
-        if self.is_closed:
-            return
-        if self.held_size:
-            self.hold(<const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
-            self._feed_held()
-        else:
-            self._feed(<const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
-        self._breathe()
-
-    def resume(self):
-        """Go on with the commands that waited for a decision."""
-        self.is_paused = False
-        if self.held_size and not self.is_closed:
-            self._feed_held()
-            self._breathe()
-
-    def rested(self):
-        """Go on with the commands that waited for others'."""
-        self.is_tired = False
-        self.slow_count = 0
-        if self.held_size and not self.is_closed:
-            self._feed_held()
-            self._breathe()
-
-    cdef int _feed(self, const uint8_t* data, Py_ssize_t size) except -1:
-        cdef Py_ssize_t taken
-        if self.is_paused or self.is_tired:
-            self.hold(data, size)
-            return 0
-        taken = self.router.consume(self, data, size)
-        if taken < size and not self.is_closed:
-            self.hold(data + taken, size - taken)
-        elif self.held_capacity > HELD_KEPT:
-            free_aside(self.held, self.held_capacity)
-            self.held = NULL
-            self.held_capacity = 0
-        return 0
-
-    cdef int _feed_held(self) except -1:
-        cdef Py_ssize_t taken
-        if self.is_paused or self.is_tired:
-            return 0
-        taken = self.router.consume(self, self.held, self.held_size)
-        if self.is_closed:
-            return 0
-        self.held_size -= taken
-        if self.held_size:
-            memmove(self.held, self.held + taken, self.held_size)
-        elif self.held_capacity > HELD_KEPT:
-            free_aside(self.held, self.held_capacity)
-            self.held = NULL
-            self.held_capacity = 0
-        return 0
-
-    def forget_subs(self):
-        """The connection is gone. One with many subscriptions leaves in parts: whoever is closed hears nothing anyway."""
-        if self.sub_count <= LEAVE_MAX:
-            Client.forget_subs(self)
-        elif not self.is_closed:
-            self.is_closed = True
-            self.router.leaving.append(self)
-            self.router.request_tick()
-
-    def send_straight(self):
-        """Give the socket what waits, at once: whether it took all of it."""
-        return self.router.send_now(self)
-
-    def drained(self):
-        """All was sent: resume the consumers that waited for that."""
-        cdef Subscriber subscriber
-        if self.drain_waiters is not None:
-            waiters, self.drain_waiters = self.drain_waiters, None
-            for subscriber in waiters:
-                subscriber.resume()
-
-    @property
-    def has_drain_waiters(self):
-        """A consumer waits until this client is drained."""
-        return self.drain_waiters is not None
-
-    def write(self, bytes data not None):
-        """Bytes for the peer, with the rest of this turn."""
-        self.put(<const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
-        self.router.mark_dirty(self)

@@ -81,7 +81,7 @@ class Intake:
         self.was_purged = False  # told of a stream that never held a message
         self.began_at = stream.config.first_seq  # what an update says of it changes nothing any more
         self.ingest = Ingest()
-        self.ingest.intake = self
+        self.ingest.endpoint = self
         self.ingest.count_max = count_max or self.ingest.count_max
         self.ingest.size_max = size_max or self.ingest.size_max
         self.ingest.lock = stream._lock
@@ -170,7 +170,7 @@ class Intake:
         if ingest.is_touched or (ingest.is_over and (ingest.parked_count or ingest.is_waiting)):
             self._loop.call_later(RETRY_S, self._part)
         else:
-            ingest.intake = ingest.guard = None
+            ingest.endpoint = ingest.guard = None
 
     # What the compiled side asks.
 

@@ -1,4 +1,4 @@
-# A stream's intake: what was published to it in this turn, and the answers that wait for its commits.
+# Ingest: the messages published to one stream in this turn of the loop, and the answers that wait for its commits.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from penstock.store.write.batch cimport Batch
@@ -8,10 +8,10 @@ cdef enum:
     ANSWER_ACK = 0
     ANSWER_DUPLICATE = 1
     ANSWER_ERROR = 2
-    ROOM_MORE = 192                        # what an answer may have besides its head: sid, sizes, sequence, "duplicate"
+    SCRATCH_MORE = 192                        # bytes of an answer besides its head: sid, sizes, sequence, "duplicate"
 
-cdef struct Asked:                         # where the answer to a message of the batch goes
-    const uint8_t* reply                   # NULL: nobody wants one
+cdef struct ReplyTo:                       # the reply subject of a message of the batch
+    const uint8_t* reply                   # NULL: its publisher wants no answer
     uint32_t reply_size
 
 cdef struct Waiting:
@@ -29,22 +29,22 @@ cdef struct Chunk:                         # the answers of one batch
     uint8_t* replies
 
 cdef class Ingest:
-    cdef public object intake              # broker.intake.Intake
+    cdef public object endpoint            # IngestHost of ingest.pyi
     cdef public object rules               # stream.stream.StreamRules
-    cdef public object lock                # the stream's
+    cdef public object lock                # the stream's, a StreamLock of ingest.pyi
     cdef public object guard               # None, or guard(count, size) -> the answer's JSON when the batch is refused
     cdef public StreamEngine engine
     cdef public uint64_t count_max         # messages that may wait for the stream's lock
     cdef public uint64_t size_max          # bytes that may wait for the lock, or for the disk
-    cdef readonly bint is_crowded          # half of that waits: who publishes is to wait
+    cdef readonly bint is_half_full          # half of that waits: publishers have to wait
     cdef public bint has_acks              # the stream answers
-    cdef public bint is_over               # nothing more is committed: who still waits is told what became of it
+    cdef public bint is_over               # nothing more is committed: publishers that still wait learn what became of their messages
     cdef readonly bint is_touched          # on the router's list of this turn
     cdef bytes head                        # {"stream":"S","seq":
-    cdef uint8_t* room                     # for two answers while they are written
+    cdef uint8_t* scratch                  # space for two answers while they are written
     cdef Batch batch
-    cdef Asked* asked
-    cdef uint32_t asked_capacity
+    cdef ReplyTo* reply_to
+    cdef uint32_t reply_capacity
     cdef list parked                       # (batch, replies) that came while another thread had the lock
     cdef readonly uint64_t parked_count
     cdef readonly uint64_t parked_bytes
@@ -58,9 +58,9 @@ cdef class Ingest:
                  const uint8_t* headers, uint32_t headers_size, const uint8_t* payload, uint32_t payload_size,
                  bint copies) except -1
     cdef int take(self) except -1
-    cdef int judge(self, Batch batch, Asked* asked) except -1
-    cdef int judge_each(self, Batch batch, Asked* asked) except -1
-    cdef int queue_answers(self, Batch batch, Asked* asked, list refused, dict duplicates, bytes whole) except -1
+    cdef int append(self, Batch batch, ReplyTo* reply_to) except -1
+    cdef int append_each(self, Batch batch, ReplyTo* reply_to) except -1
+    cdef int queue_answers(self, Batch batch, ReplyTo* reply_to, list refused, dict duplicates, bytes whole) except -1
     cdef int park(self) except -1
     cdef bint is_full(self) noexcept
     cdef int refuse(self) except -1

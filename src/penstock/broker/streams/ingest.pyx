@@ -34,8 +34,8 @@ cdef class Ingest:
 
     def __dealloc__(self):
         cdef Chunk* chunk
-        free(self.asked)
-        free(self.room)
+        free(self.reply_to)
+        free(self.scratch)
         while self.first != NULL:
             chunk = self.first
             self.first = chunk.next
@@ -43,10 +43,10 @@ cdef class Ingest:
 
     def set_head(self, bytes head not None):
         """What a PubAck begins with, up to its sequence."""
-        cdef void* grown = realloc(self.room, 2 * (PyBytes_GET_SIZE(head) + ROOM_MORE))
+        cdef void* grown = realloc(self.scratch, 2 * (PyBytes_GET_SIZE(head) + SCRATCH_MORE))
         if grown == NULL:
             raise MemoryError
-        self.room = <uint8_t*>grown
+        self.scratch = <uint8_t*>grown
         self.head = head
 
     cdef int add(self, const uint8_t* subject, uint32_t subject_size, const uint8_t* reply, uint32_t reply_size,
@@ -76,12 +76,12 @@ cdef class Ingest:
             if payload_size:
                 memcpy(data, payload, payload_size)
             payload = data
-        if at == self.asked_capacity:
-            grown = realloc(self.asked, (at * 2 + 64) * sizeof(Asked))
+        if at == self.reply_capacity:
+            grown = realloc(self.reply_to, (at * 2 + 64) * sizeof(ReplyTo))
             if grown == NULL:
                 raise MemoryError
-            self.asked = <Asked*>grown
-            self.asked_capacity = at * 2 + 64
+            self.reply_to = <ReplyTo*>grown
+            self.reply_capacity = at * 2 + 64
         item = self.batch.add()
         item.subject = subject
         item.subject_size = subject_size
@@ -93,8 +93,8 @@ cdef class Ingest:
             if may_ask(item):
                 item.has_rules = True
                 self.batch.has_rules = True
-        self.asked[at].reply = reply if reply_size else NULL
-        self.asked[at].reply_size = reply_size
+        self.reply_to[at].reply = reply if reply_size else NULL
+        self.reply_to[at].reply_size = reply_size
         return 0
 
     cdef int take(self) except -1:
@@ -109,7 +109,7 @@ cdef class Ingest:
             self.park()
             return 0
         try:
-            self.judge(self.batch, self.asked)
+            self.append(self.batch, self.reply_to)
         finally:
             self.lock.release()
             if self.batch.keep or self.batch.has_rules:
@@ -118,7 +118,7 @@ cdef class Ingest:
                 self.batch.count = 0       # its arrays are used again
         return 0
 
-    cdef int judge(self, Batch batch, Asked* asked) except -1:
+    cdef int append(self, Batch batch, ReplyTo* reply_to) except -1:
         cdef bytes whole = None
         cdef list refused = []
         cdef dict duplicates = {}
@@ -129,16 +129,16 @@ cdef class Ingest:
                 size += batch.items[n].subject_size + batch.items[n].headers_size + batch.items[n].payload_size
             whole = self.guard(batch.count, size)
             if whole is not None and batch.count > 1:
-                return self.judge_each(batch, asked)
+                return self.append_each(batch, reply_to)
         if whole is None:
             try:
                 refused, duplicates = self.rules.take(batch)
             except Exception as error:     # the store says why: everyone who waits is told
-                whole = self.intake.refusal(error)
-        return self.queue_answers(batch, asked, refused, duplicates, whole)
+                whole = self.endpoint.refusal(error)
+        return self.queue_answers(batch, reply_to, refused, duplicates, whole)
 
-    cdef int judge_each(self, Batch batch, Asked* asked) except -1:
-        """Not all of them may be taken: how messages were batched must not show, so each is asked for alone."""
+    cdef int append_each(self, Batch batch, ReplyTo* reply_to) except -1:
+        """Not all of them may be taken: how messages were batched must not show, so each is reply_to for alone."""
         cdef Batch single
         cdef Incoming* item
         cdef Py_ssize_t n
@@ -147,10 +147,10 @@ cdef class Ingest:
             item = single.add()
             item[0] = batch.items[n]       # its bytes are the batch's, which outlives it
             single.has_rules = item.has_rules
-            self.judge(single, &asked[n])
+            self.append(single, &reply_to[n])
         return 0
 
-    cdef int queue_answers(self, Batch batch, Asked* asked, list refused, dict duplicates, bytes whole) except -1:
+    cdef int queue_answers(self, Batch batch, ReplyTo* reply_to, list refused, dict duplicates, bytes whole) except -1:
         """Remember who is to be told what, once the log has come to where it is now."""
         cdef Chunk* chunk
         cdef Waiting* item
@@ -160,9 +160,9 @@ cdef class Ingest:
         if not self.has_acks:
             return 0
         for n in range(<uint32_t>batch.count):
-            if asked[n].reply != NULL:
+            if reply_to[n].reply != NULL:
                 count += 1
-                size += asked[n].reply_size
+                size += reply_to[n].reply_size
         if count == 0:
             return 0
         for place, error in refused:
@@ -178,12 +178,12 @@ cdef class Ingest:
         chunk.replies = <uint8_t*>chunk.items + count * sizeof(Waiting)
         item = chunk.items
         for n in range(<uint32_t>batch.count):
-            if asked[n].reply == NULL:
+            if reply_to[n].reply == NULL:
                 continue
             item.reply_at = at
-            item.reply_size = asked[n].reply_size
-            memcpy(chunk.replies + at, asked[n].reply, asked[n].reply_size)
-            at += asked[n].reply_size
+            item.reply_size = reply_to[n].reply_size
+            memcpy(chunk.replies + at, reply_to[n].reply, reply_to[n].reply_size)
+            at += reply_to[n].reply_size
             if whole is not None or batch.items[n].status:
                 if whole is None and n in duplicates:
                     item.answer = ANSWER_DUPLICATE
@@ -191,7 +191,7 @@ cdef class Ingest:
                 else:
                     item.answer = ANSWER_ERROR
                     item.seq = self.next_error
-                    self.errors[self.next_error] = whole if whole is not None else self.intake.refusal(answers[n])
+                    self.errors[self.next_error] = whole if whole is not None else self.endpoint.refusal(answers[n])
                     self.next_error += 1
             else:
                 item.answer = ANSWER_ACK
@@ -208,21 +208,21 @@ cdef class Ingest:
     cdef bint is_full(self) noexcept:
         """Whether more waits already than may. Counted before the batch, so that one of any size is taken."""
         cdef uint64_t size = self.parked_bytes + self.engine.log.appended - self.engine.log.committed()
-        self.is_crowded = self.parked_count > self.count_max // 2 or size > self.size_max // 2
+        self.is_half_full = self.parked_count > self.count_max // 2 or size > self.size_max // 2
         return self.parked_count >= self.count_max or size >= self.size_max
 
     def look(self):
         """Whether it is crowded, now."""
         self.is_full()
-        return self.is_crowded
+        return self.is_half_full
 
     cdef int refuse(self) except -1:
-        """Nothing of the batch is taken: who asked is told at once."""
+        """Nothing of the batch is taken: who reply_to is told at once."""
         cdef Batch batch = self.batch
         cdef Py_ssize_t n
-        replies = [self.asked[n].reply[:self.asked[n].reply_size] for n in range(batch.count) if self.asked[n].reply != NULL]
+        replies = [self.reply_to[n].reply[:self.reply_to[n].reply_size] for n in range(batch.count) if self.reply_to[n].reply != NULL]
         self.batch = client_batch()
-        self.intake.overflowed(replies if self.has_acks else [])
+        self.endpoint.overflowed(replies if self.has_acks else [])
         return 0
 
     cdef int park(self) except -1:
@@ -244,18 +244,18 @@ cdef class Ingest:
             if item.headers_size:
                 item.headers = data + item.subject_size
             item.payload = data + item.subject_size + item.headers_size
-            replies.append(self.asked[n].reply[:self.asked[n].reply_size] if self.asked[n].reply != NULL else None)
+            replies.append(self.reply_to[n].reply[:self.reply_to[n].reply_size] if self.reply_to[n].reply != NULL else None)
             self.parked_bytes += len(kept)
         self.parked_count += batch.count
         self.parked.append((batch, replies))
         self.batch = client_batch()
-        self.intake.has_parked()
+        self.endpoint.has_parked()
         return 0
 
     def take_parked(self):
         """Append what was parked, in order: False when the stream's lock is still taken."""
         cdef Batch batch
-        cdef Asked* asked
+        cdef ReplyTo* reply_to
         cdef Py_ssize_t n
         cdef bytes reply
         if not self.lock.acquire(False):
@@ -263,17 +263,17 @@ cdef class Ingest:
         try:
             while self.parked:
                 batch, replies = self.parked[0]
-                asked = <Asked*>malloc(max(batch.count, 1) * sizeof(Asked))
-                if asked == NULL:
+                reply_to = <ReplyTo*>malloc(max(batch.count, 1) * sizeof(ReplyTo))
+                if reply_to == NULL:
                     raise MemoryError
                 try:
                     for n in range(batch.count):
                         reply = replies[n]
-                        asked[n].reply = NULL if reply is None else <const uint8_t*>PyBytes_AS_STRING(reply)
-                        asked[n].reply_size = 0 if reply is None else <uint32_t>len(reply)
-                    self.judge(batch, asked)
+                        reply_to[n].reply = NULL if reply is None else <const uint8_t*>PyBytes_AS_STRING(reply)
+                        reply_to[n].reply_size = 0 if reply is None else <uint32_t>len(reply)
+                    self.append(batch, reply_to)
                 finally:
-                    free(asked)
+                    free(reply_to)
                 del self.parked[0]
             self.parked_count = self.parked_bytes = 0
         finally:

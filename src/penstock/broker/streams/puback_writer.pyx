@@ -10,7 +10,7 @@ from libc.string cimport memcpy
 from penstock.broker.routing.client cimport Client
 from penstock.wire.frame cimport DECIMAL_SIZE_MAX, write_decimal
 from penstock.broker.routing.router cimport Router
-from penstock.broker.streams.ingest cimport ANSWER_ACK, ANSWER_DUPLICATE, ANSWER_ERROR, ROOM_MORE, Chunk, Ingest, Waiting
+from penstock.broker.streams.ingest cimport ANSWER_ACK, ANSWER_DUPLICATE, ANSWER_ERROR, SCRATCH_MORE, Chunk, Ingest, Waiting
 from penstock.broker.routing.message_view cimport MessageView
 from penstock.broker.routing.origin cimport KIND_CLIENT, ORIGIN_PUBACK
 from penstock.broker.routing.sublist cimport Sub, Sublist
@@ -117,19 +117,19 @@ def settle(Router router not None, Ingest ingest not None, Sublist sublist not N
     cdef MessageView view
     cdef Row row
     cdef uint64_t decided = ingest.decided()
-    cdef bint is_checked = ingest.is_over or ingest.intake.has_failures     # after: who rolls back notes it before it counts
+    cdef bint is_checked = ingest.is_over or ingest.endpoint.has_failures     # after: who rolls back notes it before it counts
     cdef bytes head = ingest.head, error, failure
     cdef Py_ssize_t others = len(router.dirty)  # who has something to get anyway does not count: some progress is sure
     cdef Py_ssize_t answered
-    cdef uint8_t* text = ingest.room
+    cdef uint8_t* text = ingest.scratch
     view.reply = view.headers = NULL
     view.reply_size = view.headers_size = 0
     view.copies = True
     row.sub = NULL
-    row.tail = text + PyBytes_GET_SIZE(head) + ROOM_MORE
+    row.tail = text + PyBytes_GET_SIZE(head) + SCRATCH_MORE
     while ingest.first != NULL and ingest.first.position <= decided:
         chunk = ingest.first
-        failure = ingest.intake.failure_at(chunk.position) if is_checked else None
+        failure = ingest.endpoint.failure_at(chunk.position) if is_checked else None
         while chunk.done < chunk.count:
             if len(router.dirty) - others >= clients_max:
                 break
