@@ -231,7 +231,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[StreamPaths, File
         batch = Batch.one(f"a.{n % 5}", b"%d" % n, b"NATS/1.0\r\nNats-Msg-Id: %d\r\n\r\n" % n)
         batch.mark(0, False, True, False)
         store.append(batch)
-        store.note_mark(batch.seq(0), store.clock.now_ns(), bytes([n]) * 16, 0)
+        store.note_id_and_expiry(batch.seq(0), store.clock.now_ns(), bytes([n]) * 16, 0)
         if n == 3:
             store.skip(2)
     store.remove_many([2, 3, 50])
@@ -410,8 +410,10 @@ def test_the_checksum_of_the_small_files_is_of_the_line_without_its_line_feed(
     paths = StreamPaths(str(shutil.copytree(stopped[0].root, tmp_path / "stream")))
     store = FileStore(paths.root, STREAM_ID, clock=FakeClock())
     seen: list[bytes] = []
-    cut = store._cut_files
-    monkeypatch.setattr(store, "_cut_files", lambda **how: (seen.append(Path(paths.truncate).read_bytes()), cut(**how)))
+    cut = store.truncation.cut_files
+    monkeypatch.setattr(
+        store.truncation, "cut_files", lambda **how: (seen.append(Path(paths.truncate).read_bytes()), cut(**how))
+    )
     store.truncate(1)
     store.stop()
     check_line(seen[0])

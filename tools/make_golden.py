@@ -37,7 +37,7 @@ def put(store: FileStore, subject: str, payload: bytes, headers: bytes | None = 
         ttl = values.get(b"Nats-TTL", b"0")
         now = store.clock.now_ns()
         expiry = NEVER if ttl == b"never" else now + int(ttl) * SECOND if has_ttl else 0
-        store.note_mark(batch.seq(0), now, hash_id(values[b"Nats-Msg-Id"]) if has_id else None, expiry)
+        store.note_id_and_expiry(batch.seq(0), now, hash_id(values[b"Nats-Msg-Id"]) if has_id else None, expiry)
     store.commit()
     return batch.seq(0)
 
@@ -89,7 +89,7 @@ def manifest(store: FileStore, clock: FakeClock) -> dict[str, Any]:
         "skipped": [list(one) for one in store.skips.ranges()],
         "subjects": {name: [one.messages, one.first_seq, one.last_seq] for name, one in store.subjects_state().items()},
         "expiries": sorted([*map(list, store.wheel.entries()), *([seq, NEVER] for seq in store.exempt)]),
-        "ids": [[seq, time, hashed.hex()] for seq, time, hashed, _ in store.recent_marks(0) if hashed],
+        "ids": [[seq, time, hashed.hex()] for seq, time, hashed, _ in store.recent_ids_and_expiries(0) if hashed],
         "messages": [
             [m.seq, m.time_ns, m.subject, None if m.raw_headers is None else m.raw_headers.hex(), m.data.hex()]
             for m in store.read()

@@ -305,7 +305,7 @@ class Machine:
             answers += self.model.append(items[start:stop], now)
             if start in ttls and batch.status(start) == OK:
                 expiry = NEVER if ttls[start] < 0 else now + ttls[start] * SECOND
-                self.store.note_mark(batch.seq(start), now, None, expiry)
+                self.store.note_id_and_expiry(batch.seq(start), now, None, expiry)
                 if batch.seq(start) in self.model.messages:
                     self.model.expiries[batch.seq(start)] = expiry
         self.store.commit()

@@ -104,7 +104,7 @@ class Attempt:
             self.read(store)
             disk.clear_faults()
             if self.ending == 1:
-                if store.is_put_off:
+                if store.has_deferred_writes:
                     store.retry()
                 check_goes_on(self.path, self.durability, self.limits, store, check_window(store, self.window))
             elif self.ending == 2:
@@ -114,14 +114,14 @@ class Attempt:
             store.abandon()  # as if it were killed, where nothing else was done
 
     def read(self, store: FileStore) -> dict[int, tuple[str, bytes | None, bytes]]:
-        if store.is_put_off:
+        if store.has_deferred_writes:
             assert any(one.kind == "put off" for one in store.report.findings)
         try:
             live = check_window(store, self.window)
         except (OSError, StoreError) as error:
             assert not self.can_read, f"it can be read: {error!r}"
             return {}
-        if store.is_put_off and self.is_persistent:
+        if store.has_deferred_writes and self.is_persistent:
             with pytest.raises(WriteFailed):
                 store.store("refused", b"")
         return live
@@ -137,7 +137,7 @@ def test_what_is_put_off_is_told_once_and_done_by_the_next_write(room: Path) -> 
     disk = CrashDisk(room / "killed")
     disk.fail_at(1, errno.ENOSPC, kinds=SPACE_KINDS, persistent=True)
     store = open_store(room / "killed" / "stream", "disk", driver.limits, disk)
-    assert store.is_put_off and contents(store) == driver.live
+    assert store.has_deferred_writes and contents(store) == driver.live
     (told,) = [str(one) for one in store.report.findings if one.kind == "put off"]
     assert "No space left on device" in told and "HEAD" in told
     for _ in range(3):
@@ -145,9 +145,9 @@ def test_what_is_put_off_is_told_once_and_done_by_the_next_write(room: Path) -> 
             store.store("refused", b"")
     store.commit()
     store.sync()
-    assert store.is_put_off, "a commit of nothing changes nothing"
+    assert store.has_deferred_writes, "a commit of nothing changes nothing"
     disk.clear_faults()
     assert store.store("taken", b"") == driver.last_seq + 1
-    assert not store.is_put_off
+    assert not store.has_deferred_writes
     assert len([one for one in store.report.findings if one.kind == "put off"]) == 1
     store.stop()

@@ -72,7 +72,7 @@ def test_a_golden_store_is_read_whole(golden: tuple[Path, dict[str, Any]], gone:
         live = {one[0] for one in told["messages"]}
         expiries = [*map(list, store.wheel.entries()), *([seq, NEVER] for seq in store.exempt)]
         assert sorted(one for one in expiries if one[0] in live) == [one for one in told["expiries"] if one[0] in live]
-        ids = [[seq, time, hashed.hex()] for seq, time, hashed, _ in store.recent_marks(0) if hashed]
+        ids = [[seq, time, hashed.hex()] for seq, time, hashed, _ in store.recent_ids_and_expiries(0) if hashed]
         assert [one for one in ids if one[0] in live] == [one for one in told["ids"] if one[0] in live]
     finally:
         store.abandon()

@@ -152,7 +152,7 @@ def test_a_lean_view_is_what_a_full_look_gives(tmp_path: Path, config: dict[str,
             if choose.random() < 0.5:
                 lean += compare(root, disk)
             db = penstock.open(tmp_path / "data", durability="os")
-        db.stream("S")._rules.store.summaries.finish()  # else one that comes between the looks is seen by one
+        db.stream("S")._rules.store.files.summaries.finish()  # else one that comes between the looks is seen by one
         lean += compare(root, disk)
     db.close()
     assert compare(root, disk), "a closed stream needs no look at its blocks"

@@ -81,7 +81,7 @@ def test_a_stream_is_served_and_takes_writes_again_once_there_is_room(tmp_path: 
     with penstock.open(root, disk=disk) as db, penstock.Server(database=db) as server:
         client = Client(server.port)
         check_full(client)
-        assert db.stream("A").store.is_put_off
+        assert db.stream("A").store.has_deferred_writes
         disk.clear_faults()
         check_again(client)
     with penstock.open(root) as db:
@@ -95,10 +95,10 @@ def test_it_resumes_without_anybody_who_publishes(tmp_path: Path) -> None:
     disk.fail_at(1, errno.ENOSPC, kinds=SPACE_KINDS, persistent=True)
     with penstock.open(root, disk=disk) as db, penstock.Server(database=db):
         store = db.stream("A").store
-        assert store.is_put_off
+        assert store.has_deferred_writes
         disk.clear_faults()
         end = time.monotonic() + 20
-        while store.is_put_off:
+        while store.has_deferred_writes:
             assert time.monotonic() < end
             time.sleep(0.02)
 

@@ -99,7 +99,7 @@ def put_with_expiry(store: Store, subject: str, expiry: int, text: bytes) -> int
     batch = Batch.one(subject, b"x", b"NATS/1.0\r\nNats-TTL: " + text + b"\r\n\r\n")
     batch.mark(0, True, False, False)
     store.append(batch)
-    store.note_mark(batch.seq(0), store.clock.now_ns(), None, expiry)
+    store.note_id_and_expiry(batch.seq(0), store.clock.now_ns(), None, expiry)
     store.commit()
     return batch.seq(0)
 
@@ -1211,7 +1211,7 @@ def test_a_mark_holds_also_when_its_block_is_sealed_before_it_is_noted(tmp_path:
     batch = Batch.of([("a", b"", b"NATS/1.0\r\nNats-TTL: 5\r\n\r\n")] + [("b", b"x" * 300)] * 8)
     batch.mark(0, True, False, False)
     store.append(batch)
-    store.note_mark(1, bench.clock.now_ns(), None, bench.clock.now_ns() + 5 * SECOND)
+    store.note_id_and_expiry(1, bench.clock.now_ns(), None, bench.clock.now_ns() + 5 * SECOND)
     store.commit()
     store.abandon()
     bench.clock.advance(10 * SECOND)

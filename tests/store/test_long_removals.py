@@ -193,7 +193,7 @@ def test_on_a_server_a_part_of_what_is_too_old_goes_at_a_time(by: str) -> None:
     store.commit()
     if by == "ttl":
         for seq in range(1, count + 1):
-            store.note_mark(seq, store.engine.last_time, None, store.engine.last_time + SECOND)
+            store.note_id_and_expiry(seq, store.engine.last_time, None, store.engine.last_time + SECOND)
     assert isinstance(store.clock, FakeClock)
     store.clock.advance(5 * SECOND)
     now, parts = store.clock.now_ns(), []
@@ -213,7 +213,7 @@ def test_messages_that_never_expire_do_not_hold_up_those_behind_them() -> None:
     store.commit()
     exempt = {seq for seq in range(1, count + 1) if seq <= base.EXPIRE_MAX * 2 or seq % 1000 == 0}
     for seq in sorted(exempt):
-        store.note_mark(seq, store.engine.last_time, None, base.NEVER)
+        store.note_id_and_expiry(seq, store.engine.last_time, None, base.NEVER)
     assert isinstance(store.clock, FakeClock)
     store.clock.advance(5 * SECOND)
     now, parts = store.clock.now_ns(), []

@@ -63,7 +63,7 @@ def test_a_roll_back_gives_the_sequences_back(tmp_path: Path) -> None:
     rules.take(Batch.of([("t.a", b"1"), ("t.b", b"2")]))
     store.commit()
     rules.take(Batch.one("t.a", b"3"))
-    store._roll_back(None)
+    store.rollback.run()
     assert rules.last_seq == 2 and list(store.skips.ranges()) == [(1, 2)]
     batch = Batch.one("t.a", b"4")
     rules.take(batch)

@@ -113,7 +113,7 @@ def test_expiries_of_what_was_rolled_back_are_forgotten(tmp_path: Path) -> None:
     rules = StreamRules(wanted, FileStore(tmp_path / "T", bytes(16), limits=limits_of(wanted), clock=clock))
     rules.take(Batch.of([("t.a", b"", encode({"Nats-TTL": "70s"})), ("t.b", b"", encode({"Nats-TTL": "never"}))]))
     assert isinstance(rules.store, FileStore)
-    rules.store._roll_back(None)
+    rules.store.rollback.run()
     assert rules.store.wheel.count == 0 and len(rules.store.exempt) == 0
     publish(rules, ("t.c", {}), ("t.d", {}))
     rules.expire(clock.advance(100 * S))

@@ -203,7 +203,7 @@ def test_a_roll_back_frees_the_ids(files: Path) -> None:
     rules.store.commit()
     rules.take(Batch.of([("t.a", b"", with_id("gone")), ("t.a", b"", with_id("kept"))]))
     assert isinstance(rules.store, FileStore)
-    rules.store._roll_back(None)
+    rules.store.rollback.run()
     batch = Batch.of([("t.a", b"", with_id("gone")), ("t.a", b"", with_id("kept"))])
     assert answers(rules.take(batch), batch) == [2, ("duplicate", 1)]
     rules.store.abandon()

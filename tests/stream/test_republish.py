@@ -68,7 +68,7 @@ def test_only_what_is_committed_is_published_again(tmp_path: Path) -> None:
     store.commit()
     rules.take(Batch.one("t.a", b"2"))
     assert [one[2] for one in rules.republished(store.engine.committed_seq)] == [b"1"]
-    store._roll_back(None)
+    store.rollback.run()
     rules.take(Batch.one("t.a", b"3"))
     store.commit()
     assert [one[2] for one in rules.republished(store.engine.committed_seq)] == [b"3"], "2 was never stored"

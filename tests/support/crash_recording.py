@@ -16,7 +16,7 @@ def record(room: Path, name: str, durability: str, seed: int) -> tuple[Driver, C
     disk = CrashDisk(root)
     driver = Driver(root / "stream", durability, SCENARIOS[name][1], seed, disk, disk.mark)
     try:
-        with patch("penstock.store.file_store.CHECKPOINT_AFTER", 0 if seed % 2 else 1 << 30):
+        with patch("penstock.store.index.checkpoint_writer.CHECKPOINT_AFTER", 0 if seed % 2 else 1 << 30):
             run(driver, name)
     finally:
         driver.close()

@@ -72,7 +72,7 @@ def purge_in_slices(stream: Stream, subject: str, seq: int, keep: int) -> int:
             start = part
     with stream._lock:
         store.commit()
-        store._sweep_expiries()
+        store.sweep_expiries()
         stream.consumers.purged(subject)
         stream.consumers.flush()
     return purged

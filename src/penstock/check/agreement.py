@@ -46,10 +46,10 @@ def summary_differs(summary: Summary, header: BlockHeader, scan: BlockScan, data
         return "it has other control records"
     if filter_lacks(bytes(section(FILTER)), section(NAMES)):
         return "its filter lacks a subject"
-    return _marks_differ(summary, scan, data)
+    return _ids_and_expiries_differ(summary, scan, data)
 
 
-def _marks_differ(summary: Summary, scan: BlockScan, data: bytes) -> str | None:
+def _ids_and_expiries_differ(summary: Summary, scan: BlockScan, data: bytes) -> str | None:
     """Ids and expiries: those of messages that were erased since are still in the summary."""
     ids = {row: (time, hashed) for row, time, hashed in summary.ids}
     expiries = dict(summary.expiries)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from penstock.base.disk import Disk
+from penstock.base.ranges import subtract
 from penstock.base.seq_set import SeqSet
 from penstock.check.agreement import checkpoint_differs, last_given, listing_differs, summary_differs
 from penstock.check.evidence import read_evidence
@@ -43,7 +44,6 @@ from penstock.store.index.summary import Summary, decode_summary
 from penstock.store.open.adopt_plan import check_moves, read_notes, read_plan
 from penstock.store.open.half_made import DELETED, is_half_made
 from penstock.store.open.marker import MARKER, MISSING, marker_damage, require_marker
-from penstock.store.open.recovery import subtract
 from penstock.store.open.report import DAMAGE, Report, format_ranges
 from penstock.store.open.stream_folders import StreamFolder, list_streams, pick_streams, shown_names
 from penstock.store.read.damage_bounds import Neighbours

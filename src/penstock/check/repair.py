@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
+from penstock.base.ranges import subtract
 from penstock.base.seq_set import SeqSet
 from penstock.base.subject import is_valid_subject
 from penstock.check.blocks import (
@@ -36,9 +37,8 @@ from penstock.format.record import decode
 from penstock.format.small_file import free_name, set_aside
 from penstock.store.file_store import FileStore
 from penstock.store.index.checkpoint import decode_checkpoint
-from penstock.store.index.ids_and_expiries import IdsAndExpiries
+from penstock.store.index.ids_and_expiries import IdsAndExpiries, read_ids_and_expiries
 from penstock.store.index.summary import CONTROLS, Summary, decode_summary
-from penstock.store.open.recovery import read_marks, subtract
 from penstock.store.open.report import format_ranges
 from penstock.stream.config import make_config
 from penstock.stream.config_json import encode_config
@@ -346,7 +346,7 @@ class StreamRepair:
         for offset, _size, seq, time, flags in scan.messages():
             if flags & (FLAGS["ttl"] | FLAGS["msg_id"]) and not flags & FLAGS["erased"]:
                 marked.append((0, seq, time, flags, decode(data, offset, **base)["headers"] or b""))
-        store._write_summary(block["id"], controls, IdsAndExpiries(read_marks(marked)), damage)
+        store.files.write_summary(block["id"], controls, IdsAndExpiries(read_ids_and_expiries(marked)), damage)
         self.step(store.paths.summary(header.block_id, header.generation), "the summary is written anew")
 
     # Configuration.

@@ -292,7 +292,7 @@ class Importer:
         taken = store.engine.append(batch, 0, batch.count, store.clock.now_ns())
         for seq, time, hashed, expiry in marks:
             if seq <= store.index.last_seq:
-                store.note_mark(seq, time, hashed, expiry)
+                store.note_id_and_expiry(seq, time, hashed, expiry)
                 if hashed is not None:
                     stream._rules.remember_id(hashed, seq, time)
         self.done.messages[name] += taken

@@ -102,14 +102,14 @@ class Consumers:
         if isinstance(self.store, FileStore):
             # One that was reset, or made to start, far above the end has delivered nothing from up there.
             tables = [one.table for one in self.by_name.values() if one.table.delivered_consumer_seq]
-            self.store.go_on_above(max((table.delivered_stream_seq for table in tables), default=0))
+            self.store.lose_up_to(max((table.delivered_stream_seq for table in tables), default=0))
         for consumer in self.by_name.values():
             consumer.engine.reconcile()
             self.touch(consumer)
         retention = self._retention
         if retention == "interest" or (retention == "workqueue" and self.by_name):
             if isinstance(self.store, FileStore):
-                self.store.opening.do(self._sweep)
+                self.store.deferred_writes.do(self._sweep)
             else:
                 self._sweep()
 
@@ -285,7 +285,7 @@ class Consumers:
         """Interest retention: delete what no consumer wants (any more)."""
         if (
             self._retention == "interest"
-            and not self.store.is_put_off
+            and not self.store.has_deferred_writes
             and sweep(self.store.engine, self._engines, False, INTEREST, self.store.clock.now_ns())
         ):
             self.store.submit()
@@ -325,7 +325,7 @@ class Consumers:
         """
         touched, self._touched = self._touched, {}
         try:
-            if self._retention != "limits" and touched and not self.store.is_put_off and self._retire():
+            if self._retention != "limits" and touched and not self.store.has_deferred_writes and self._retire():
                 self.store.submit()
         finally:
             position = self._write_down(touched)

@@ -133,7 +133,7 @@ def _without_duplicates(
                 scan, data = scan_staged(store.disk, block)
                 part = Batch.of_scan(scan, data, dropped.get(block.path, ()), has_times)
                 again.store.append(part)
-                _carry_marks(again.store, scan, data, part, dropped.get(block.path, set()))
+                _carry_ids_and_expiries(again.store, scan, data, part, dropped.get(block.path, set()))
                 again.store.commit()
         again.messages = again.store.index.messages
         again.finish()
@@ -144,15 +144,14 @@ def _without_duplicates(
     return [blocks], sum(map(len, dropped.values()))
 
 
-def _carry_marks(target: FileStore, scan: Any, data: bytes, part: Batch, without: set[int]) -> None:
+def _carry_ids_and_expiries(target: FileStore, scan: Any, data: bytes, part: Batch, without: set[int]) -> None:
     """The ids and expiries of the messages that were written once more."""
-    from penstock.store.index.ids_and_expiries import marked_rows
-    from penstock.store.open.recovery import read_marks
+    from penstock.store.index.ids_and_expiries import read_ids_and_expiries, rows_with_id_or_ttl
 
     seqs = dict(zip((row for row in range(scan.count) if row not in without), part.seqs(), strict=True))
-    rows = [row for row in marked_rows(scan, data) if row[0] in seqs]
-    for row, (_, stored, hashed, expiry) in zip(rows, read_marks(rows), strict=True):
-        target.note_mark(seqs[row[0]], stored, hashed, expiry)
+    rows = [row for row in rows_with_id_or_ttl(scan, data) if row[0] in seqs]
+    for row, (_, stored, hashed, expiry) in zip(rows, read_ids_and_expiries(rows), strict=True):
+        target.note_id_and_expiry(seqs[row[0]], stored, hashed, expiry)
 
 
 def _check_limits(store: FileStore, blocks: Sequence[StagedBlock]) -> None:

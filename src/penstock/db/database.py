@@ -444,9 +444,9 @@ class Database:
                 self.disk.sync_folder(self._folder)
                 store = self._open_store(paths, identity, config)
                 if (
-                    store.is_put_off
+                    store.has_deferred_writes
                 ):  # a stream that exists may wait for the disk; a new one is made whole or not at all
-                    failure = store._failure()
+                    failure = store.write_failure()
                     store.abandon()
                     raise failure
             except (OSError, WriteFailed):

@@ -140,7 +140,7 @@ cdef const char* _rows_fault(const uint8_t* entries, Py_ssize_t size, Py_ssize_t
     return NULL
 
 
-def marks_fault(const unsigned char[::1] ids not None, const unsigned char[::1] expiries not None, count):
+def ids_and_expiries_fault(const unsigned char[::1] ids not None, const unsigned char[::1] expiries not None, count):
     """What is wrong with a summary's ids and expiries, of a block with `count` messages."""
     cdef const char* fault = _rows_fault(&ids[0] if ids.shape[0] else NULL, ids.shape[0], ID_SIZE, count)
     if fault == NULL:

@@ -20,7 +20,8 @@ from penstock.format.constants import RECORDS_START
 from penstock.format.head import Head, decode_head
 from penstock.format.paths import StreamPaths
 from penstock.store.index.checkpoint import DENSE, Checkpoint, decode_checkpoint, open_checkpoint
-from penstock.store.open.recovery import BlockOnDisk, CheckpointUnfit, Recovered, Recovery
+from penstock.store.open.block_on_disk import BlockOnDisk
+from penstock.store.open.recovery import CheckpointUnfit, Recovered, Recovery
 from penstock.store.open.report import Report
 from penstock.store.read.snapshot import Snapshot
 from penstock.store.read.view import BlockView, StreamView, view_of

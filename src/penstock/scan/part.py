@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from penstock.base.disk import Disk
+from penstock.base.ranges import subtract
 from penstock.base.seq_set import SeqSet
 from penstock.errors import CorruptBlock, StoreError
 from penstock.format.head import decode_head
@@ -20,7 +21,6 @@ from penstock.format.identity import read_identity
 from penstock.format.paths import StreamPaths
 from penstock.scan.rows import Damage, Scan
 from penstock.scan.schema import HeadersAs, choose_columns, schema
-from penstock.store.open.recovery import subtract
 from penstock.store.read.snapshot import Snapshot
 from penstock.store.read.view import BlockView, StreamView, view_of
 

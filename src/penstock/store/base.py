@@ -69,7 +69,7 @@ class Store:
     def __init__(self, name: str, clock: Clock, engine: StreamEngine, limits: Limits) -> None:
         self.name = name
         self.clock = clock
-        self.use_core(engine)
+        self.use_engine(engine)
         self.limits = limits
         self.report = Report()
         self.ages = Ages(clock.offset_ns)
@@ -79,12 +79,14 @@ class Store:
         self.exempt = SeqSet()  # messages that never expire, also not by age
         self.next_due = 0
         self.expiry_waits = True  # for the disk; a server has others to serve meanwhile
-        self.marks: IdsAndExpiries | None = None  # of the messages in the active block, where a summary will list them
+        self.active_ids: IdsAndExpiries | None = (
+            None  # of the messages in the active block, where a summary will list them
+        )
         self.on_replaced: Callable[[list[Replaced]], None] | None = None
         self.on_rollback: list[Callable[[int], None]] = []
         self.failures: list[tuple[int, int, StoreError]] = []
 
-    def use_core(self, engine: StreamEngine) -> None:
+    def use_engine(self, engine: StreamEngine) -> None:
         """Begin with another one, in which nothing is yet."""
         self.engine = engine
         engine.clock = self.clock
@@ -96,7 +98,7 @@ class Store:
         return self.engine.index
 
     @property
-    def is_put_off(self) -> bool:
+    def has_deferred_writes(self) -> bool:
         """What its open has to write could not be written yet."""
         return False
 
@@ -106,14 +108,14 @@ class Store:
         """Append batch[start:stop] without waiting; each message gets its sequence or its status. How many were
         taken. With `ids`, those whose id is known there are duplicates, and the others are noted in it."""
         now = self.drop_if_due()
-        return self.engine.append(batch, start, batch.count if stop is None else stop, now, ids, self.marks)
+        return self.engine.append(batch, start, batch.count if stop is None else stop, now, ids, self.active_ids)
 
     def commit(self) -> None:
         """Return when all that was appended is durable; raise, and forget it, when it cannot be."""
         self.engine.commit()
 
     @property
-    def is_untidy(self) -> bool:
+    def needs_cleanup(self) -> bool:
         """Whether `after_commit` has something to do."""
         return bool(self.index.emptied)
 
@@ -145,7 +147,9 @@ class Store:
             if low < position <= high:
                 raise error.with_traceback(None)  # it is kept: the frames of all who were told are not
 
-    def note_mark(self, seq: int, time: int, id_hash: bytes | None, expiry: int, now: int | None = None) -> None:
+    def note_id_and_expiry(
+        self, seq: int, time: int, id_hash: bytes | None, expiry: int, now: int | None = None
+    ) -> None:
         """Remember a message's id and expiry (0: none, NEVER: it is exempt from age too). Both times are the message's
         own; one that is still to come counts as `now`, where the message is taken."""
         if expiry == NEVER:
@@ -230,7 +234,7 @@ class Store:
         self.expire_if_due()
         found = self.engine.delete(seq, reason, self.clock.now_ns())
         self.commit()
-        self._sweep_expiries()
+        self.sweep_expiries()
         return found
 
     def remove_many(self, seqs: Iterable[int], reason: int = USER) -> int:
@@ -238,7 +242,7 @@ class Store:
         self.expire_if_due()
         found = self.engine.delete_all(seqs, reason, self.clock.now_ns())
         self.commit()
-        self._sweep_expiries()
+        self.sweep_expiries()
         return found
 
     def erase(self, seq: int) -> bool:
@@ -265,7 +269,7 @@ class Store:
         stop = seq if seq else self.index.last_seq + 1
         purged = self.engine.delete_matching(filters, 1, stop, keep, 2**63 - 1, PURGE, self.clock.now_ns())
         self.commit()
-        self._sweep_expiries()
+        self.sweep_expiries()
         return purged
 
     def compact(self, seq: int, reason: int = COMPACT) -> int:
@@ -277,14 +281,14 @@ class Store:
         if seq > last_seq + 1:
             self.skips.add_range(last_seq + 1, seq - 1)
         self.commit()
-        self._sweep_expiries()
+        self.sweep_expiries()
         return purged
 
     def raise_floor(self, seq: int, reason: int, now: int) -> int:
         """Delete everything below `seq` without a commit: how many."""
         return self.engine.set_floor(seq, reason, now)
 
-    def _sweep_expiries(self) -> None:
+    def sweep_expiries(self) -> None:
         """An expiry goes with its message. With many of them the dead ones wait until they outnumber the messages."""
         count = self.wheel.count
         if count and (count <= SWEEP_MAX or count > 2 * self.index.messages + SWEEP_MAX):
@@ -292,9 +296,9 @@ class Store:
                 if not self.query.next_seq(EVERYTHING, seq, seq + 1):
                     self.wheel.remove(seq, expiry)
 
-    def _forget_above(self, seq: int) -> None:
+    def forget_above(self, seq: int) -> None:
         """After a truncation: what was known of the sequences above `seq` is about others."""
-        self._forget_leads_above(seq)
+        self.forget_leads_above(seq)
         for name in ("skips", "exempt"):
             kept = SeqSet()
             for first, last in getattr(self, name).ranges():
@@ -312,26 +316,26 @@ class Store:
         become before we are told again."""
         return self.ages.turn(first_seq, lead_ns, now, is_late)
 
-    def _forget_leads_above(self, seq: int) -> None:
+    def forget_leads_above(self, seq: int) -> None:
         self.ages.forget_above(seq)
         self.engine.lead_ns = LONG_AGO  # no lead is known: the next message tells its own
 
-    def _count_ages(self) -> None:
+    def count_ages(self) -> None:
         """Messages were read from files. Those that have a time which is still to come were taken by now."""
         now, offset = self.clock.now_ns(), self.clock.offset_ns
         self.ages = Ages(offset)
         self.ages.configure(self.limits.max_age_ns)
         self.engine.lead_ns = offset
-        self._end_future(now)
+        self.end_future(now)
 
-    def _end_future(self, now: int) -> None:
+    def end_future(self, now: int) -> None:
         """Whatever their times say, all messages that are there were taken by now."""
         lead = self.engine.last_time - now
         if lead > self.clock.offset_ns:
             self.ages.turn(self.index.last_seq + 1, lead, now, True)
             self.engine.lead_ns = LONG_AGO
 
-    def _load_expiries(self, expiries: Iterable[tuple[int, int]]) -> None:
+    def load_expiries(self, expiries: Iterable[tuple[int, int]]) -> None:
         """(sequence, when it expires by the machine's clock) of messages that were read from files."""
         now, offset = self.clock.now_ns(), self.clock.offset_ns
         wall = now + offset
@@ -524,9 +528,21 @@ class Store:
         self.on_replaced = None
         self.wheel.clear()
         self.exempt.clear()
-        self.marks = None
+        self.active_ids = None
 
-    # What the compiled core asks of us.
+    # What the engine asks of us: `OpenEngineHost` in write/engine.pyi.
+
+    def new_block(self, first_seq: int, time: int) -> tuple[int, bytes, bytes, int]:
+        """Name a new block: its id, path, the bytes before its records, and its salt."""
+        raise NotImplementedError
+
+    def block_sealed(self, block_id: int, spans: list[tuple[int, int]]) -> None:
+        """The active block is full."""
+        raise NotImplementedError
+
+    def commit_failed(self, position: int) -> None:
+        """A commit did not succeed: forget what was not committed, and raise when that at `position` is not kept."""
+        raise NotImplementedError
 
     def retry(self) -> None:
         """Deal with a commit that failed, before the next append."""
@@ -567,16 +583,7 @@ class Store:
         """Take over limits; what is over them goes at once."""
         self.limits = limits
         self.ages.configure(limits.max_age_ns)
-        self.engine.configure(
-            list(limits.subjects),
-            limits.block_size,
-            limits.max_msgs,
-            limits.max_bytes,
-            limits.max_msgs_per_subject,
-            limits.max_msg_size,
-            limits.discard_new,
-            limits.discard_new_per_subject,
-        )
+        self.engine.configure(limits)
         self.next_due = 0
 
     def enforce_limits(self) -> None:

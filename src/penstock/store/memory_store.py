@@ -49,7 +49,7 @@ class MemoryStore(Store):
         self.index.emptied = False
         for block_id in engine_blocks.dead_blocks(self.engine):
             engine_blocks.remove_block(self.engine, block_id)
-        loading.drop_ghosts(self.index)
+        loading.free_unused_numbers(self.index)
 
     def erase(self, seq: int) -> bool:
         if not self.remove(seq):
@@ -65,7 +65,7 @@ class MemoryStore(Store):
             return
         self.engine.seal_active()
         engine_blocks.cut_rows(self.engine, seq)
-        self._forget_above(seq)
+        self.forget_above(seq)
 
     def stop(self) -> None:
         if not self.engine.is_closed:

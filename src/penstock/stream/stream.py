@@ -149,7 +149,7 @@ class StreamRules:
         if isinstance(store, FileStore) and config.duplicate_window:
             now, offset = store.clock.now_ns(), store.clock.offset_ns
             since = now + offset - config.duplicate_window
-            self.dedupe.load(store.recent_marks(since), since, now, offset)
+            self.dedupe.load(store.recent_ids_and_expiries(since), since, now, offset)
 
     def _use(self, config: StreamConfig) -> None:
         """Take over what a configuration says of subjects."""
@@ -384,7 +384,7 @@ class StreamRules:
         if msg_id is not None or verdict.ttl_ns:
             hashed = hash_id(msg_id) if msg_id is not None else None
             expiry = NEVER if verdict.ttl_ns == TTL_NEVER else time + verdict.ttl_ns if verdict.ttl_ns else 0
-            self.store.note_mark(seq, time, hashed, expiry, now)
+            self.store.note_id_and_expiry(seq, time, hashed, expiry, now)
             if hashed is not None:
                 self.dedupe.add(hashed, seq, now)
         self._roll_up(verdict, batch.subject(at), seq, now)

@@ -9,25 +9,25 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.store import file_store
 from penstock.store.file_store import FileStore
+from penstock.store.index import checkpoint_writer
 from support.attack import Client
 
 
 def test_a_server_takes_messages_while_summaries_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_store, "CHECKPOINT_AFTER", 1)
+    monkeypatch.setattr(checkpoint_writer, "CHECKPOINT_AFTER", 1)
     begun, go_on = threading.Event(), threading.Event()
     with penstock.open(tmp_path / "data") as db, penstock.Server(database=db) as server:
         store = db.stream("S", subjects=["s.>"]).store
         assert isinstance(store, FileStore)
-        sync = store.summaries.sync
+        sync = store.files.summaries.sync
 
         def slow() -> None:
             begun.set()
             assert go_on.wait(30)
             sync()
 
-        monkeypatch.setattr(store.summaries, "sync", slow)
+        monkeypatch.setattr(store.files.summaries, "sync", slow)
         client = Client(server.port, "_INBOX.0")
         size = 500_000
         while not begun.is_set():  # until a block is full and its summary is a checkpoint's worth

@@ -210,7 +210,7 @@ def test_many_rollups_between_two_syncs_are_one_entry(tmp_path: Path) -> None:
     for _ in range(50):
         fill(store, 2)
         store.compact(store.index.last_seq, ROLLUP)
-    assert len(store.keeper.pending) < 4
+    assert len(store.deletes.pending) < 4
     store.stop()
     assert told(read_deletes(str(tmp_path), STREAM_ID)) == {"rollup": [(1, 99)]}
 

@@ -140,9 +140,9 @@ class Busy:
 
     def fill(self) -> list[str]:
         """Seal more blocks: the names of the summaries that are not there yet."""
-        before = self.store.next_block_id
+        before = self.store.files.next_block_id
         self.append()
-        names = [f"{block_id:06}.sum" for block_id in range(before, self.store.next_block_id - 1)]
+        names = [f"{block_id:06}.sum" for block_id in range(before, self.store.files.next_block_id - 1)]
         missing = [name for name in names if not (self.root / "blocks" / name).exists()]
         assert len(missing) > 3, "the thread was not busy"
         self.disk.release()
@@ -163,7 +163,7 @@ def busy(tmp_path: Path) -> Iterator[Busy]:
 
 def test_who_needs_rows_waits_for_their_summary(busy: Busy) -> None:
     for name in busy.fill():
-        assert len(busy.store._load_section(int(name.split(".")[0]), OFFSETS, False)) % 4 == 0
+        assert len(busy.store.files.load_section(int(name.split(".")[0]), OFFSETS, False)) % 4 == 0
         assert (busy.root / "blocks" / name).exists()
     assert not busy.store.report.findings, "the block was read instead"
 
@@ -202,7 +202,7 @@ def test_a_mark_of_a_block_that_is_sealed_already_survives_a_kill(busy: Busy, tm
         batch.mark(at, True, False, True)
     store.engine.append(batch, 0, 12, store.clock.now_ns())
     for at in range(12):
-        store.note_mark(batch.seq(at), store.engine.last_time, None, store.engine.last_time + 3600 * 10**9)
+        store.note_id_and_expiry(batch.seq(at), store.engine.last_time, None, store.engine.last_time + 3600 * 10**9)
     store.commit()
     shutil.copytree(tmp_path / "a", tmp_path / "killed", ignore=shutil.ignore_patterns("*.tmp"))
     again = FileStore(tmp_path / "killed", bytes(16), limits=LIMITS, durability="disk")

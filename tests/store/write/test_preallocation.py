@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.store.deletes.block_removal import BlockRemoval
 from penstock.store.file_store import FileStore
 from penstock.store.limits import Limits
 from penstock.store.read.snapshot import Snapshot
@@ -130,8 +131,8 @@ def test_dead_blocks_that_wait_for_a_sync_are_not_looked_at_with_every_commit(
 ) -> None:
     """A publish once cost more with every block that waited, which a background sync sets free once a second."""
     looks: list[int] = []
-    retire = FileStore._retire
-    monkeypatch.setattr(FileStore, "_retire", lambda store: (looks.append(1), retire(store))[1])
+    plan = BlockRemoval.plan
+    monkeypatch.setattr(BlockRemoval, "plan", lambda removal: (looks.append(1), plan(removal))[1])
     limits = Limits(block_size=20_000, max_msgs_per_subject=1)
     store = FileStore(tmp_path / "s", bytes(16), limits=limits, durability="os")
     for _ in range(2000):

@@ -95,7 +95,7 @@ class Intake:
         self.dispatcher = ConsumerDispatcher(self)
         self.configure()
         if isinstance(stream.store, FileStore):
-            stream.store.opening.loop_thread = threading.get_ident()
+            stream.store.deferred_writes.loop_thread = threading.get_ident()
             self._resume_later()
 
     # What it captures.
@@ -150,7 +150,7 @@ class Intake:
         if self._resuming is not None:
             self._resuming.cancel()
         if isinstance(self.stream.store, FileStore):
-            self.stream.store.opening.loop_thread = 0
+            self.stream.store.deferred_writes.loop_thread = 0
         self.stream._rules.is_heard = False
         self.stream.consumers.on_change.remove(self._consumer_changed)
         self.stream.store.expiry_waits = True
@@ -342,7 +342,7 @@ class Intake:
 
     def _roll_back(self) -> bool:
         """After a failed commit: forget what was not kept, so that those who wait for it can be told."""
-        if self.stream.store.is_put_off:
+        if self.stream.store.has_deferred_writes:
             self._resume_later()  # nothing was appended: that was refused
             return True
         lock = self.stream._lock
@@ -360,7 +360,7 @@ class Intake:
     # What the stream's open could not write: tried again beside the loop, however few publish.
 
     def _resume_later(self) -> None:
-        if self._resuming is None and self.stream.store.is_put_off and not self.is_closed:
+        if self._resuming is None and self.stream.store.has_deferred_writes and not self.is_closed:
             self._resuming = self._loop.call_later(RESUME_S, self._resume)
 
     def _resume(self) -> None:
@@ -369,7 +369,7 @@ class Intake:
 
     def _resume_aside(self) -> None:
         with self.stream._lock:
-            if not self._core.is_closed and self.stream.store.is_put_off:
+            if not self._core.is_closed and self.stream.store.has_deferred_writes:
                 self.stream.store.retry()
 
     def _resumed(self, done: asyncio.Future[None]) -> None:
@@ -388,7 +388,7 @@ class Intake:
             return
         try:
             self._core.settle()
-            if self.stream.store.is_untidy:
+            if self.stream.store.needs_cleanup:
                 if max(self._commit_s, self._tidy_s) < SLOW_DISK_S and not self.stream.store.is_checkpoint_due:
                     began = self._loop.time()
                     self.stream.store.after_commit()

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.base.disk import Disk
+from penstock.base.ranges import subtract
 from penstock.base.seq_set import SeqSet
 from penstock.format.identity import read_identity
 from penstock.format.paths import StreamPaths
 from penstock.scan.plan import Part, open_folders, plan, read_part
-from penstock.store.open.recovery import subtract
 from penstock.store.open.stream_folders import StreamFolder
 from penstock.store.read.snapshot import Snapshot
 

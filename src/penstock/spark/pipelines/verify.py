@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.disk import Disk
+from penstock.base.ranges import subtract
 from penstock.base.seq_set import SeqSet
 from penstock.db.lock import holder_of
 from penstock.errors import CorruptBlock
@@ -38,7 +39,6 @@ from penstock.spark.pipelines.jobs import OnProgress, cores_of, job_frame, small
 from penstock.store.consumer_log.entries import read_entries
 from penstock.store.index.checkpoint import Checkpoint, decode_checkpoint
 from penstock.store.open.marker import require_marker
-from penstock.store.open.recovery import subtract
 from penstock.store.open.report import Report
 from penstock.store.open.stream_folders import StreamFolder, list_streams, pick_streams
 

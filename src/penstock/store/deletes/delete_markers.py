@@ -124,7 +124,7 @@ def _append(store: Store, gone: list[Message], now: int) -> tuple[list[Replaced]
             refused.append(message)
             continue
         time = store.engine.last_time
-        store.note_mark(batch.seq(at), time, None, time + ttl_ns, now)
+        store.note_id_and_expiry(batch.seq(at), time, None, time + ttl_ns, now)
         stored.append(Replaced(batch.subject(at), headers, batch.seq(at), time, message.seq))
     return stored, refused
 

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING
 from penstock.base.seq_set import SeqSet
 from penstock.errors import CorruptBlock
 from penstock.format.constants import REASONS
+from penstock.format.small_file import set_aside
 from penstock.store.deletes.deletes import Removal, by_reason, in_order, read_block, read_log
 from penstock.store.deletes.deletes_file import BY_USER, RANGES_MAX, DeletesFile, read_kept, write_kept
-from penstock.store.open.recovery import FLOOR, BlockOnDisk, decode_controls
+from penstock.store.open.block_on_disk import BlockOnDisk, decode_controls
+from penstock.store.open.control_records import FLOOR
 
 if TYPE_CHECKING:
     from penstock.store.file_store import FileStore
@@ -48,7 +50,7 @@ class DeletesRecorder:
     """Keeps DELETES for one store, under the store's lock."""
 
     def __init__(self, store: FileStore) -> None:
-        self.store: FileStore = weakref.proxy(store)  # which has us: it goes without the garbage collector
+        self.store: FileStore = weakref.proxy(store)  # it owns us, and is freed without the garbage collector
         self.kept = DeletesFile()
         self.is_dirty = False
         self.pending: list[Floors] = []
@@ -60,7 +62,7 @@ class DeletesRecorder:
             try:
                 self.kept = read_kept(store.disk, store.paths, store.stream_id) or DeletesFile()
             except CorruptBlock as damage:
-                store._set_aside(path)
+                set_aside(store.disk, path)
                 store.report.add("set aside", path, f"{damage.reason}: why older messages are gone is not known")
         except OSError as error:
             self._tell("not read, why older messages are gone is not known", error)
@@ -111,7 +113,7 @@ class DeletesRecorder:
         committed = self.store.engine.committed_position
         self.pending = [one for one in self.pending if one.position <= committed]
 
-    def _settle(self) -> bool:
+    def _take_pending_floors(self) -> bool:
         """Take over the floors, once no power cut can take them back; False: they could not be synced."""
         engine = self.store.engine
         if self.pending and self.pending[-1].position > engine.synced_position and engine.sync() < 0:
@@ -167,7 +169,7 @@ class DeletesRecorder:
 
     def before_removal(self, ids: list[int]) -> bool:
         """These blocks are about to go: keep what they say. False: not now, they have to stay."""
-        if not self._settle():
+        if not self._take_pending_floors():
             return False
         if not self.kept.since:
             self._changed()  # from here on readers may rely on it
@@ -201,12 +203,12 @@ class DeletesRecorder:
 
     def before_checkpoint(self) -> None:
         """An open that has the checkpoint does not see the records before it."""
-        self._settle()
+        self._take_pending_floors()
         self._write()
 
     def before_cut(self) -> None:
         """A truncation takes records away that speak of what stays."""
-        self._settle()
+        self._take_pending_floors()
         self._try_to_take_all()
         self._write()
 

@@ -1,7 +1,7 @@
 # What the messages of a block ask to be remembered: their ids and when they expire.
 from libc.stdint cimport int64_t, uint64_t
 
-cdef struct Mark:
+cdef struct IdAndExpiry:
     uint64_t seq
     int64_t time
     uint64_t low                           # the halves of the id's hash
@@ -10,7 +10,7 @@ cdef struct Mark:
     bint has_id
 
 cdef class IdsAndExpiries:
-    cdef Mark* items
+    cdef IdAndExpiry* items
     cdef Py_ssize_t count
     cdef Py_ssize_t capacity
-    cdef Mark* add(self) except NULL
+    cdef IdAndExpiry* add(self) except NULL

@@ -4,6 +4,7 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free, qsort, realloc
 from libc.string cimport memcpy
 
+from penstock.base.xxh64 import hash_id
 from penstock.wire.headers import find
 from penstock.format.block_scan cimport BlockScan, ScanRow
 from penstock.format.layout cimport FLAG_ERASED, FLAG_MSG_ID, FLAG_TTL
@@ -22,15 +23,15 @@ cdef int64_t NEVER = 0x7FFFFFFFFFFFFFFF
 
 
 cdef int _compare(const void* a, const void* b) noexcept nogil:
-    cdef uint64_t x = (<const Mark*>a).seq, y = (<const Mark*>b).seq
+    cdef uint64_t x = (<const IdAndExpiry*>a).seq, y = (<const IdAndExpiry*>b).seq
     return -1 if x < y else x > y
 
 
 cdef class IdsAndExpiries:
     """(seq, time, hash of the message id or None, expiry or 0) of messages, in the order in which they were added."""
 
-    def __init__(self, marks=()):
-        self.extend(marks)
+    def __init__(self, entries=()):
+        self.extend(entries)
 
     def __dealloc__(self):
         free(self.items)
@@ -40,15 +41,15 @@ cdef class IdsAndExpiries:
 
     def __iter__(self):
         cdef Py_ssize_t n
-        cdef Mark* mark
+        cdef IdAndExpiry* entry
         for n in range(self.count):
-            mark = &self.items[n]
-            yield mark.seq, mark.time, (<const char*>&mark.low)[:16] if mark.has_id else None, mark.expiry
+            entry = &self.items[n]
+            yield entry.seq, entry.time, (<const char*>&entry.low)[:16] if entry.has_id else None, entry.expiry
 
-    cdef Mark* add(self) except NULL:
-        cdef Mark* grown
+    cdef IdAndExpiry* add(self) except NULL:
+        cdef IdAndExpiry* grown
         if self.count == self.capacity:
-            grown = <Mark*>realloc(self.items, (self.capacity * 2 + 64) * sizeof(Mark))
+            grown = <IdAndExpiry*>realloc(self.items, (self.capacity * 2 + 64) * sizeof(IdAndExpiry))
             if grown == NULL:
                 raise MemoryError
             self.items = grown
@@ -57,26 +58,26 @@ cdef class IdsAndExpiries:
         return &self.items[self.count - 1]
 
     def append(self, uint64_t seq, int64_t time, bytes id_hash, int64_t expiry):
-        cdef Mark* mark
+        cdef IdAndExpiry* entry
         if id_hash is not None and PyBytes_GET_SIZE(id_hash) != 16:
             raise ValueError(f"the hash of an id has 16 bytes, not {PyBytes_GET_SIZE(id_hash)}")
-        mark = self.add()
-        mark.seq = seq
-        mark.time = time
-        mark.expiry = expiry
-        mark.low = mark.high = 0
-        mark.has_id = id_hash is not None
-        if mark.has_id:
-            memcpy(&mark.low, PyBytes_AS_STRING(id_hash), 16)
+        entry = self.add()
+        entry.seq = seq
+        entry.time = time
+        entry.expiry = expiry
+        entry.low = entry.high = 0
+        entry.has_id = id_hash is not None
+        if entry.has_id:
+            memcpy(&entry.low, PyBytes_AS_STRING(id_hash), 16)
 
-    def extend(self, marks):
+    def extend(self, entries):
         cdef IdsAndExpiries others
         cdef Py_ssize_t n
-        if not isinstance(marks, IdsAndExpiries):
-            for one in marks:
+        if not isinstance(entries, IdsAndExpiries):
+            for one in entries:
                 self.append(*one)
             return
-        others = marks
+        others = entries
         for n in range(others.count):
             self.add()[0] = others.items[n]
 
@@ -93,7 +94,7 @@ cdef class IdsAndExpiries:
                 break
         if is_rising:
             return
-        qsort(self.items, self.count, sizeof(Mark), _compare)
+        qsort(self.items, self.count, sizeof(IdAndExpiry), _compare)
         for n in range(self.count):
             if kept and self.items[kept - 1].seq == self.items[n].seq:
                 kept -= 1
@@ -114,7 +115,7 @@ cdef class IdsAndExpiries:
         cdef IdsAndExpiries found = IdsAndExpiries()
         cdef Py_ssize_t n, start, stop
         cdef ScanRow* row
-        cdef Mark* mark
+        cdef IdAndExpiry* entry
         cdef const uint8_t* headers
         cdef const uint8_t* at
         cdef const uint8_t* end
@@ -130,12 +131,12 @@ cdef class IdsAndExpiries:
             if row.flags & FLAG_TTL:
                 ttl = parse_ttl(find(headers[:row.headers_size], b"Nats-TTL") or b"")
                 expiry = NEVER if ttl == TTL_NEVER else row.time + <int64_t>ttl if ttl else 0
-            mark = found.add()
-            mark.seq = row.seq
-            mark.time = row.time
-            mark.expiry = expiry
-            mark.low = mark.high = 0
-            mark.has_id = False
+            entry = found.add()
+            entry.seq = row.seq
+            entry.time = row.time
+            entry.expiry = expiry
+            entry.low = entry.high = 0
+            entry.has_id = False
             if row.flags & FLAG_MSG_ID:
                 at = <const uint8_t*>memmem(headers, row.headers_size, b"\r\nNats-Msg-Id:", 14)
                 if at != NULL:
@@ -145,9 +146,9 @@ cdef class IdsAndExpiries:
                     end = <const uint8_t*>memmem(headers + start, row.headers_size - start, b"\r\n", 2)
                     stop = end - headers if end != NULL else row.headers_size
                     if stop > start:
-                        mark.has_id = True
-                        mark.low = xxh64(headers + start, stop - start, 0)
-                        mark.high = xxh64(headers + start, stop - start, 1)
+                        entry.has_id = True
+                        entry.low = xxh64(headers + start, stop - start, 0)
+                        entry.high = xxh64(headers + start, stop - start, 1)
         return found
 
     @staticmethod
@@ -159,7 +160,7 @@ cdef class IdsAndExpiries:
         cdef Py_ssize_t a = 0, b = 0, a_stop = ids.shape[0] - ids.shape[0] % ID_SIZE
         cdef Py_ssize_t b_stop = expiries.shape[0] - expiries.shape[0] % EXPIRY_SIZE
         cdef uint32_t a_row = 0, b_row = 0, row
-        cdef Mark* mark
+        cdef IdAndExpiry* entry
         while a < a_stop or b < b_stop:
             if a < a_stop:
                 memcpy(&a_row, &ids[a], 4)
@@ -167,16 +168,16 @@ cdef class IdsAndExpiries:
                 memcpy(&b_row, &expiries[b], 4)
             row = a_row if b >= b_stop or (a < a_stop and a_row <= b_row) else b_row
             if row < block.count:
-                mark = found.add()
-                mark.seq = index.seq_of(block, row)
-                mark.time = mark.expiry = 0
-                mark.low = mark.high = 0
-                mark.has_id = a < a_stop and a_row == row
-                if mark.has_id:
-                    memcpy(&mark.time, &ids[a + 4], 8)
-                    memcpy(&mark.low, &ids[a + 12], 16)
+                entry = found.add()
+                entry.seq = index.seq_of(block, row)
+                entry.time = entry.expiry = 0
+                entry.low = entry.high = 0
+                entry.has_id = a < a_stop and a_row == row
+                if entry.has_id:
+                    memcpy(&entry.time, &ids[a + 4], 8)
+                    memcpy(&entry.low, &ids[a + 12], 16)
                 if b < b_stop and b_row == row:
-                    memcpy(&mark.expiry, &expiries[b + 4], 8)
+                    memcpy(&entry.expiry, &expiries[b + 4], 8)
             if a < a_stop and a_row == row:
                 a += ID_SIZE
             if b < b_stop and b_row == row:
@@ -189,31 +190,31 @@ cdef class IdsAndExpiries:
         cdef Py_ssize_t n, id_count = 0, expiry_count = 0
         cdef int64_t row
         cdef uint32_t short_row
-        cdef Mark* mark
+        cdef IdAndExpiry* entry
         cdef bytes ids = PyBytes_FromStringAndSize(NULL, self.count * ID_SIZE)
         cdef bytes expiries = PyBytes_FromStringAndSize(NULL, self.count * EXPIRY_SIZE)
         cdef char* out
         for n in range(self.count):
-            mark = &self.items[n]
-            row = index.row_of(block, mark.seq)
+            entry = &self.items[n]
+            row = index.row_of(block, entry.seq)
             if row < 0:
                 continue
             short_row = <uint32_t>row
-            if mark.has_id:
+            if entry.has_id:
                 out = PyBytes_AS_STRING(ids) + id_count * ID_SIZE
                 memcpy(out, &short_row, 4)
-                memcpy(out + 4, &mark.time, 8)
-                memcpy(out + 12, &mark.low, 16)
+                memcpy(out + 4, &entry.time, 8)
+                memcpy(out + 12, &entry.low, 16)
                 id_count += 1
-            if mark.expiry:
+            if entry.expiry:
                 out = PyBytes_AS_STRING(expiries) + expiry_count * EXPIRY_SIZE
                 memcpy(out, &short_row, 4)
-                memcpy(out + 4, &mark.expiry, 8)
+                memcpy(out + 4, &entry.expiry, 8)
                 expiry_count += 1
         return ids[:id_count * ID_SIZE], expiries[:expiry_count * EXPIRY_SIZE]
 
 
-def marked_rows(BlockScan scan not None, const unsigned char[::1] data not None):
+def rows_with_id_or_ttl(BlockScan scan not None, const unsigned char[::1] data not None):
     """[(row, seq, time, flags, headers)] of the messages with a TTL or an id."""
     cdef Py_ssize_t n
     cdef ScanRow* row
@@ -225,4 +226,15 @@ def marked_rows(BlockScan scan not None, const unsigned char[::1] data not None)
         if row.flags & (FLAG_TTL | FLAG_MSG_ID) and not row.flags & FLAG_ERASED:
             found.append((n, row.seq, row.time, row.flags,
                           (<const char*>&data[0])[row.headers:row.headers + row.headers_size]))
+    return found
+
+
+def read_ids_and_expiries(rows):
+    """[(seq, time, id hash, expiry)] from the headers of messages with a TTL or an id, as `rows_with_id_or_ttl` lists them."""
+    found = []
+    for _row, seq, time, flags, headers in rows:
+        msg_id = find(headers, b"Nats-Msg-Id") if flags & FLAG_MSG_ID else None
+        ttl = parse_ttl(find(headers, b"Nats-TTL") or b"") if flags & FLAG_TTL else 0
+        expiry = NEVER if ttl == TTL_NEVER else time + ttl if ttl else 0
+        found.append((seq, time, hash_id(msg_id) if msg_id else None, expiry))
     return found

@@ -94,9 +94,9 @@ cdef class Index:
     cdef uint32_t number_capacity
     cdef readonly uint64_t version         # rises when a number changes its subject
     cdef readonly uint32_t subject_count   # with live messages
-    cdef uint32_t* ghosts                  # numbers without live messages
-    cdef Py_ssize_t ghost_count
-    cdef Py_ssize_t ghost_capacity
+    cdef uint32_t* unused_numbers          # numbers without live messages
+    cdef Py_ssize_t unused_count
+    cdef Py_ssize_t unused_capacity
     cdef readonly uint64_t messages
     cdef readonly uint64_t bytes
     cdef readonly uint64_t floor           # everything below is gone
@@ -147,7 +147,7 @@ cdef class Index:
     cdef int raise_floor(self, uint64_t floor, uint8_t reason) except -1
     cdef int drop_below(self, uint64_t seq, uint64_t floor) except -1
     cdef int keep_from(self, uint64_t floor) except -1
-    cdef int reserve_ghosts(self, Py_ssize_t count) except -1
+    cdef int reserve_unused(self, Py_ssize_t count) except -1
     cdef int breathe(self) except -1
     cdef int note(self, uint64_t start, uint64_t stop, uint8_t reason, bint is_floor) except -1
     cdef int find_first(self) except -1

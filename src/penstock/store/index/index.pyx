@@ -1,7 +1,10 @@
 """Index: what a stream holds, without the bytes. Rules: ARCHITECTURE.md, "Index".
 
 A row is a message record of a block: offset, size and subject number, 12 bytes, packed in arrays that sealed blocks load when they
-are wanted. Deleted rows are bits; below `floor` nothing lives. Owned by the thread that holds the GIL.
+are wanted. Deleted rows are bits; below `floor` nothing is alive. Owned by the thread that holds the GIL.
+
+One class and one file although it is long: appending and deleting a message calls most of its cdef methods, and Cython cannot divide
+a class between modules. Filling it from files is in loading.pyx, its arrays as bytes are in tables.pyx.
 """
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove, memset
@@ -14,10 +17,10 @@ from penstock.format.table_check cimport numbers_fault, offsets_fault, seqs_faul
 cdef uint64_t SEQ_MAX = 0x7FFFFFFFFFFFFFFFULL
 
 cdef enum:
-    AT_ONCE_MIN = 1024                     # so many rows that go are not told one by one, …
-    AT_ONCE_TIMES = 32                     # … unless those that stay, which are counted anew then, are so many times as many
-    FEW_TIMES = 8                          # so many times more go than stay: those that stay are counted, not those that go
-    BREATH_ROWS = 16384                    # after so many rows, or subjects, others may have the GIL
+    AT_ONCE_MIN = 1024                     # from so many removed rows on, watchers are not told one by one, …
+    AT_ONCE_TIMES = 32                     # … unless so many times more rows stay, which are then counted anew
+    FEW_TIMES = 8                          # when so many times more rows go than stay, those that stay are counted
+    BREATH_ROWS = 16384                    # rows or subjects after which other threads may take the GIL
 
 cdef extern from "stdlib.h" nogil:
     int posix_memalign(void** out, size_t alignment, size_t size)
@@ -39,7 +42,7 @@ cdef class Matcher:
         free(self.wanted)
 
     cdef int fit(self, Index index) except -1:
-        """Make ready for the numbers that there are now."""
+        """Make space for the numbers that there are now."""
         cdef Py_ssize_t words
         if self.filters.is_all:
             return 0
@@ -111,7 +114,7 @@ cdef class Matcher:
 
 
 cdef class Watcher:
-    """Somebody who counts rows, and wants to know of those that go."""
+    """Counts rows, and is told of those that are removed."""
 
     cdef int row_gone(self, uint64_t seq, uint32_t number) except -1:
         return 0
@@ -166,22 +169,22 @@ cdef class Index:
         _free_blocks(self.blocks, self.block_count)
         free(self.firsts)
         free(self.stats)
-        free(self.ghosts)
+        free(self.unused_numbers)
         free(self.changes)
         free(self.scratch)
 
     cdef int release(self) except -1:
-        """Give back all memory: the stream is closed, whoever still refers to its index.
+        """Free all memory: the stream is closed, even if something still refers to its index.
 
         It is an empty one from now on, at the same last sequence. Matchers that were filled before look up their subjects anew.
-        The GIL is let go meanwhile, since there may be gigabytes: the caller's lock keeps others off what is being freed.
+        The GIL is released meanwhile, since there may be gigabytes: the caller's lock keeps other threads away.
         """
         cdef SubjectDictionary tree = self.tree
         cdef Block** blocks = self.blocks
         cdef Py_ssize_t count = self.block_count
         cdef uint64_t* firsts = self.firsts
         cdef SubjectStats* stats = self.stats
-        cdef uint32_t* ghosts = self.ghosts
+        cdef uint32_t* unused_numbers = self.unused_numbers
         cdef Change* changes = self.changes
         cdef uint32_t* scratch = self.scratch
         self.tree = SubjectDictionary()
@@ -189,10 +192,10 @@ cdef class Index:
         self.blocks = NULL
         self.firsts = NULL
         self.stats = NULL
-        self.ghosts = NULL
+        self.unused_numbers = NULL
         self.changes = NULL
         self.scratch = NULL
-        self.block_count = self.block_capacity = self.ghost_count = self.ghost_capacity = 0
+        self.block_count = self.block_capacity = self.unused_count = self.unused_capacity = 0
         self.change_start = self.change_stop = self.change_capacity = 0
         self.number_capacity = self.subject_count = 0
         self.messages = self.bytes = self.resident = self.reused_count = 0
@@ -206,10 +209,10 @@ cdef class Index:
             _free_blocks(blocks, count)
             free(firsts)
             free(stats)
-            free(ghosts)
+            free(unused_numbers)
             free(changes)
             free(scratch)
-            tree.free_all()                # nobody else has it
+            tree.free_all()                # no other reference is left
         return 0
 
     @property
@@ -376,7 +379,7 @@ cdef class Index:
     cdef uint32_t* section(self, Block* block, int which) except? NULL:
         """An array of a block, loaded if it is not in memory.
 
-        A summary that is whole may lie all the same: what it says is checked here, before any pointer relies on it.
+        A summary with a valid checksum may still be wrong: its arrays are checked here, before any pointer relies on them.
         """
         cdef Py_ssize_t n
         cdef Block* other
@@ -412,7 +415,7 @@ cdef class Index:
         return block.arrays[which]
 
     cdef bint load_rows(self, Block* block, int which) except -1:
-        """Have one array from the summary, or from the block where that is doubted; False where the summary lies."""
+        """Load one array from the summary, or from the block when the summary is doubted; False when the summary is wrong."""
         cdef const unsigned char[::1] data
         cdef uint32_t* rows
         loaded = self.loader(block.id, which, block.is_doubted)
@@ -433,7 +436,7 @@ cdef class Index:
         return False
 
     cdef object rows_fault(self, Block* block, int which, const uint32_t* rows, bint is_told):
-        """What is wrong with an array, which a summary has told or which comes from the block itself."""
+        """What is wrong with an array that comes from a summary (`is_told`) or from the block itself; None when nothing is."""
         cdef const char* fault = NULL
         if which == SECTION_OFFSETS:
             fault = offsets_fault(rows, block.count, block.size)
@@ -441,14 +444,14 @@ cdef class Index:
             fault = numbers_fault(rows, block.count, self.tree.number_stop)
         elif which == SECTION_SEQS:
             fault = seqs_fault(rows, block.count, block.seq_base, block.last_seq)
-        elif is_told:                      # a damaged record has no size: from the block the sum may be another one
+        elif is_told:                      # a damaged record has no size, so the sum of the block itself may differ
             fault = sizes_fault(rows, block.count, block.bytes)
         return None if fault == NULL else fault.decode("ascii")
 
     cdef bint doubt(self, Block* block) except -1:
-        """A record is not where the summary says: have the block's arrays from the block itself from now on.
+        """A record is not where the summary says: load the block's arrays from the block itself from now on.
 
-        False where they come from there already: then it is the record that is damaged.
+        False when they come from there already: then the record is damaged.
         """
         cdef int n
         if not block.is_evictable or block.is_doubted:
@@ -468,18 +471,18 @@ cdef class Index:
             return -1
         while count > 1:
             half = count >> 1
-            at += half * (self.firsts[at + half] <= seq)   # no branch: which way it goes is anybody's guess
+            at += half * (self.firsts[at + half] <= seq)   # no branch: it could not be predicted
             count -= half
         return at
 
-    # With many subjects the memory that belongs to one is far away: asked for ahead, it is there when it is needed.
+    # With many subjects, the memory of each is seldom in the cache: it is prefetched.
 
     cdef void hint_stats(self, uint32_t number) noexcept nogil:
-        """The totals of `number` are on the way."""
+        """Prefetch the totals of `number`."""
         prefetch(&self.stats[number])
 
     cdef Py_ssize_t hint_first(self, uint32_t number, uint64_t limit) noexcept nogil:
-        """The row that one more of `number` would push out is on the way; where its block is, or -1."""
+        """Prefetch the row that one more message of `number` would push out; the index of its block, or -1."""
         cdef uint64_t row
         cdef Py_ssize_t at
         cdef Block* block
@@ -564,12 +567,12 @@ cdef class Index:
         if self.stats[number].total == 0:
             self.subject_count -= 1
             self.stats[number].last = self.last_seq | STALE
-            self.reserve_ghosts(self.ghost_count + 1)
-            self.ghosts[self.ghost_count] = number
-            self.ghost_count += 1
+            self.reserve_unused(self.unused_count + 1)
+            self.unused_numbers[self.unused_count] = number
+            self.unused_count += 1
             return 0
         if self.stats[number].total == 1:
-            # The one that is left is its first and its last: replacing a message of many must not look for it.
+            # The one that is left is first and last: replacing one of many messages must not search for it.
             if not self.stats[number].last & STALE and seq < self.stats[number].last:
                 self.stats[number].first = self.stats[number].last
                 return 0
@@ -607,7 +610,7 @@ cdef class Index:
         if is_floor and self.change_stop > self.change_start:
             change = &self.changes[self.change_stop - 1]
             if change.is_floor and change.position == 0 and change.reason == reason and change.stop == start:
-                change.stop = stop         # one floor record will tell both
+                change.stop = stop         # one floor record covers both
                 return 0
         if self.change_stop == self.change_capacity:
             if self.change_start > self.change_capacity // 2:
@@ -633,7 +636,7 @@ cdef class Index:
         return self.remove_near(seq, reason, -1, NO_NUMBER)
 
     cdef bint remove_near(self, uint64_t seq, uint8_t reason, Py_ssize_t at, uint32_t number) except -1:
-        """The same for a message of subject `number`, where that is known; its block is most likely the one at `at`."""
+        """As `remove`, for a message of subject `number` (NO_NUMBER: not known), most likely in the block at `at`."""
         cdef Block* block
         cdef int64_t row
         if seq < self.first_seq or seq > self.last_seq:
@@ -649,7 +652,7 @@ cdef class Index:
             return False
         if number == NO_NUMBER:
             number = self.section(block, SECTION_SUBJECTS)[row]
-        self.section(block, SECTION_SIZES)      # what must be read is read first: no change is half done
+        self.section(block, SECTION_SIZES)      # loaded first: if that fails, nothing has changed
         self.note(seq, seq + 1, reason, False)
         self.drop_row(block, <uint32_t>row, seq, number)
         self.set_dead(block, <uint32_t>row)
@@ -712,7 +715,7 @@ cdef class Index:
         cdef uint32_t row, number, stop = self.tree.number_stop, live = 0
         cdef uint64_t live_bytes = 0, low
         cdef uint32_t* counts = self.zeros()
-        self.reserve_ghosts(self.ghost_count + self.subject_count)
+        self.reserve_unused(self.unused_count + self.subject_count)
         try:
             for at in range(first, self.block_count):
                 block = self.blocks[at]
@@ -734,7 +737,7 @@ cdef class Index:
             memset(counts, 0, <size_t>self.number_capacity * 4)
             raise
         # From here on nothing can fail.
-        self.floor = floor                 # who looks between two breaths sees nothing below it
+        self.floor = floor                 # a thread that looks while the GIL is released sees nothing below it
         self.messages = self.bytes = 0
         for at in range(self.block_count):
             block = self.blocks[at]
@@ -764,19 +767,19 @@ cdef class Index:
                 continue
             self.subject_count -= 1
             self.stats[number].last = self.last_seq | STALE
-            self.ghosts[self.ghost_count] = number
-            self.ghost_count += 1
+            self.unused_numbers[self.unused_count] = number
+            self.unused_count += 1
         return 0
 
-    cdef int reserve_ghosts(self, Py_ssize_t count) except -1:
+    cdef int reserve_unused(self, Py_ssize_t count) except -1:
         cdef void* grown
-        if count > self.ghost_capacity:
-            count = max(count, self.ghost_capacity * 2 + 64)
-            grown = realloc(self.ghosts, count * 4)
+        if count > self.unused_capacity:
+            count = max(count, self.unused_capacity * 2 + 64)
+            grown = realloc(self.unused_numbers, count * 4)
             if grown == NULL:
                 raise MemoryError
-            self.ghosts = <uint32_t*>grown
-            self.ghost_capacity = count
+            self.unused_numbers = <uint32_t*>grown
+            self.unused_capacity = count
         return 0
 
     cdef int breathe(self) except -1:

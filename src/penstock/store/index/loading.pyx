@@ -166,7 +166,7 @@ def forget_changes(Index index):
     index.change_start = index.change_stop = 0
 
 
-def kill_range(Index index, start, stop):
+def drop_range(Index index, start, stop):
     """Recovery: uncount the live rows in [start, stop); how many."""
     cdef uint64_t low = max(start, index.floor), high = stop, seq
     cdef Py_ssize_t at = max(index.block_of(low), 0)
@@ -201,36 +201,36 @@ def set_bytes(Index index, size):
     index.bytes = size
 
 
-def find_ghosts(Index index):
+def find_unused_numbers(Index index):
     """After a load: list the subjects without live messages."""
     cdef uint32_t number, size
     cdef uint32_t count = 0
     for number in range(index.tree.number_stop):
         if index.stats[number].total == 0 and index.tree.name(number, &size) != NULL:
             count += 1
-    free(index.ghosts)
-    index.ghosts = <uint32_t*>malloc((count + 64) * 4)
-    if index.ghosts == NULL:
+    free(index.unused_numbers)
+    index.unused_numbers = <uint32_t*>malloc((count + 64) * 4)
+    if index.unused_numbers == NULL:
         raise MemoryError
-    index.ghost_capacity = count + 64
-    index.ghost_count = 0
+    index.unused_capacity = count + 64
+    index.unused_count = 0
     for number in range(index.tree.number_stop):
         if index.stats[number].total == 0 and index.tree.name(number, &size) != NULL:
             index.stats[number].last = index.last_seq | STALE
-            index.ghosts[index.ghost_count] = number
-            index.ghost_count += 1
+            index.unused_numbers[index.unused_count] = number
+            index.unused_count += 1
 
 
-def drop_ghosts(Index index):
+def free_unused_numbers(Index index):
     """Free the numbers of subjects that no block lists any more."""
     cdef Py_ssize_t n, kept = 0
     cdef uint32_t number, size
     cdef uint64_t low = index.blocks[0].first_seq if index.block_count else index.last_seq + 1
     cdef bint is_any = False
-    for n in range(index.ghost_count):
+    for n in range(index.unused_count):
         if n % NAMES_PER_PAUSE == NAMES_PER_PAUSE - 1:
             index.breathe()
-        number = index.ghosts[n]
+        number = index.unused_numbers[n]
         if index.stats[number].total or index.tree.name(number, &size) == NULL:
             continue                       # it came back, or was freed
         if (index.stats[number].last & ~STALE) < low:
@@ -238,8 +238,8 @@ def drop_ghosts(Index index):
             index.stats[number].first = index.stats[number].last = 0
             is_any = True
             continue
-        index.ghosts[kept] = number
+        index.unused_numbers[kept] = number
         kept += 1
-    index.ghost_count = kept
+    index.unused_count = kept
     if is_any:
         index.version += 1

@@ -18,7 +18,9 @@ from penstock.format.constants import (
     SUMMARY_MAGIC,
     SUMMARY_SECTIONS,
 )
-from penstock.format.table_check import controls_fault, marks_fault, names_fault
+from penstock.format.table_check import controls_fault, ids_and_expiries_fault, names_fault
+from penstock.store.index.ids_and_expiries import IdsAndExpiries
+from penstock.store.index.index import Index
 
 OFFSETS, SIZES, SUBJECTS, SEQS, NAMES, CONTROLS, IDS, EXPIRIES, DAMAGE, FILTER = range(10)
 NUMBER_STOP = 2**31 - 1  # subject numbers are below it
@@ -182,7 +184,7 @@ def _fault(summary: Summary, number_stop: int) -> str | None:
         return "its damaged ranges lie"
     return (
         names_fault(summary.section(NAMES), count, number_stop)
-        or marks_fault(summary.section(IDS), summary.section(EXPIRIES), count)
+        or ids_and_expiries_fault(summary.section(IDS), summary.section(EXPIRIES), count)
         or controls_fault(summary.section(CONTROLS), header.base_seq, header.base_time, header.salt)
     )
 
@@ -205,3 +207,8 @@ def read_section(disk: Disk, path: str, which: int, salt: int) -> bytes | None:
     if len(data) != size + 8 or xxh64_of(memoryview(data)[:-8], salt) != struct.unpack_from("<Q", data, size)[0]:
         return None
     return data[:-8]
+
+
+def ids_and_expiries_of(index: Index, summary: Summary) -> IdsAndExpiries:
+    """What a summary lists of the messages with an id or a TTL."""
+    return IdsAndExpiries.of_summary(index, summary.header.block_id, summary.section(IDS), summary.section(EXPIRIES))

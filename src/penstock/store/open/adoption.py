@@ -22,12 +22,15 @@ from penstock.format.block_scan import BlockScan, scan_block
 from penstock.format.checked_file import write_checked
 from penstock.format.constants import RECORDS_START
 from penstock.format.paths import parse_block_name
+from penstock.format.small_file import set_aside
 from penstock.store.base import Store
 from penstock.store.index import loading
-from penstock.store.index.ids_and_expiries import IdsAndExpiries, marked_rows
+from penstock.store.index.ids_and_expiries import IdsAndExpiries, read_ids_and_expiries, rows_with_id_or_ttl
 from penstock.store.index.summary import CONTROLS, NAMES, Summary, decode_summary
 from penstock.store.open.adopt_plan import check_moves, jobs_of, read_batches, read_plan
-from penstock.store.open.recovery import SKIP, BlockOnDisk, Recovery, apply_controls, decode_controls, read_marks
+from penstock.store.open.block_on_disk import BlockOnDisk, decode_controls
+from penstock.store.open.control_records import SKIP, apply_controls
+from penstock.store.open.recovery import Recovery
 from penstock.store.open.report import Report
 from penstock.store.write import engine_blocks
 from penstock.store.write.batch import Batch
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
 JOB = "job-"  # begins the name of a batch that is the only one of its query
 JOBS_KEPT = 16
 SMALL = 4  # a batch below one part in so many of a block is appended
-Mark = tuple[int, int, bytes | None, int]  # seq, time, hash of the message id, expiry
+IdAndExpiry = tuple[int, int, bytes | None, int]  # seq, time, hash of the message id, expiry
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +139,7 @@ class Adoption:
         batch: int = 0,
         has_times: bool = False,
         keep_seqs: bool = False,
-    ) -> tuple[int, int, list[Mark]]:
+    ) -> tuple[int, int, list[IdAndExpiry]]:
         """Put the blocks of the tasks in place, in order: (first sequence, last sequence, ids and expiries)."""
         store = self.store
         store.expire_if_due()
@@ -159,13 +162,13 @@ class Adoption:
         except OSError as error:
             self._forget_plan(error)
         try:
-            marks = write(plan)
+            entries = write(plan)
             self._remember(plan)
         except (OSError, StoreError) as error:
             self._hold(error)
         last_seq = store.index.last_seq
-        store._after_adoption(subject_counts(blocks) if store.limits.max_msgs_per_subject > 0 else ())
-        return first_seq, last_seq, marks
+        store.limit_adopted(subject_counts(blocks) if store.limits.max_msgs_per_subject > 0 else ())
+        return first_seq, last_seq, entries
 
     # Whole blocks.
 
@@ -178,7 +181,7 @@ class Adoption:
         store.engine.seal_active()
         store.sync()
         now = max(store.clock.wall_ns(), store.engine.last_time)
-        block_id, next_seq, moves = store.next_block_id, first_seq, []
+        block_id, next_seq, moves = store.files.next_block_id, first_seq, []
         for task in tasks:
             if not task:
                 continue
@@ -221,14 +224,14 @@ class Adoption:
             if os.path.isdir(folder):
                 self.disk.sync_folder(folder)
 
-    def _take_in(self, plan: dict[str, Any]) -> list[Mark]:
+    def _take_in(self, plan: dict[str, Any]) -> list[IdAndExpiry]:
         """Move the blocks and add them to the index."""
         store = self.store
-        marks: list[Mark] = []
+        entries: list[IdAndExpiry] = []
         self.move(plan)
         reader = Recovery(self.disk, self.paths, store.stream_id, store.engine, Report(), store.headers)
         for _name, block_id, size in plan["moves"]:
-            store.next_block_id = max(store.next_block_id, block_id + 1)
+            store.files.next_block_id = max(store.files.next_block_id, block_id + 1)
             if block_id in store.headers:
                 continue  # a second attempt
             path = self.paths.block(block_id)
@@ -246,25 +249,25 @@ class Adoption:
                 raise CorruptBlock(path, block.scan.stop, "a record of an adopted block does not hold")
             reader.place(block)
             loading.fill_from_scan(store.index, block_id, block.scan, block.data)
-            block.marks = IdsAndExpiries.of_scan(block.scan, block.data)
+            block.ids_and_expiries = IdsAndExpiries.of_scan(block.scan, block.data)
             loading.count_rows(store.index, block_id, 0)
             apply_controls([block], store.skips, store.lost, store.index, 0)
             if block.scan.count:
                 store.engine.last_time = max(store.engine.last_time, store.query.block(block_id)["time_max"])
-            store._write_summary(block_id, block.all_controls, block.marks, [])
-            for mark in block.marks:
-                Store.note_mark(store, *mark)
-            marks += block.marks
+            store.files.write_summary(block_id, block.all_controls, block.ids_and_expiries, [])
+            for entry in block.ids_and_expiries:
+                Store.note_id_and_expiry(store, *entry)
+            entries += block.ids_and_expiries
         loading.set_ends(store.index, store.index.floor, plan["last_seq"])
         store.engine.log.start_at(plan["last_seq"])
         store.engine.log.publish_head(*engine_blocks.last_position(store.engine), False)
-        return marks
+        return entries
 
     # A few messages.
 
-    def _append(self, plan: dict[str, Any]) -> list[Mark]:
+    def _append(self, plan: dict[str, Any]) -> list[IdAndExpiry]:
         """Append what the plan lists, from where an attempt before us stopped."""
-        store, marks = self.store, []
+        store, entries = self.store, []
         staged = [self._staged(os.path.join(self.paths.root, name)) for name in plan["blocks"]]
         count = sum(block.summary.count for block in staged)
         if count != plan["count"] or len(set(plan["blocks"])) < len(staged):
@@ -291,20 +294,20 @@ class Adoption:
                 if batch.refused(0, batch.count):
                     raise BadStage(f"{block.path}: the store refused a message that was staged for it")
                 seqs = dict(enumerate(batch.seqs(), len(without)))
-                rows = [row for row in marked_rows(scan, data) if row[0] in seqs]
-                for row, (_, stored, hashed, expiry) in zip(rows, read_marks(rows), strict=True):
-                    mark = (seqs[row[0]], stored, hashed, expiry)
-                    store.note_mark(*mark)
-                    marks.append(mark)
+                rows = [row for row in rows_with_id_or_ttl(scan, data) if row[0] in seqs]
+                for row, (_, stored, hashed, expiry) in zip(rows, read_ids_and_expiries(rows), strict=True):
+                    entry = (seqs[row[0]], stored, hashed, expiry)
+                    store.note_id_and_expiry(*entry)
+                    entries.append(entry)
             store.commit()
             store.sync()
         except (OSError, StoreError) as error:
             if store.engine.log.failure() is None and store.engine.log.has_uncommitted:
-                store._roll_back(error if isinstance(error, StoreError) else None)
+                store.rollback.run(error if isinstance(error, StoreError) else None)
             if store.index.last_seq < plan["first_seq"]:
                 self._drop_plan()  # rolled back: as if nothing had been asked
             raise
-        return marks
+        return entries
 
     def _staged(self, path: str) -> StagedBlock:
         for block in staged_blocks(self.disk, os.path.dirname(os.path.dirname(path)), self.store.stream_id):
@@ -364,7 +367,7 @@ class Adoption:
             return
         try:
             if plan["mode"] == "append":
-                self.store.recovered_marks.extend(self._append(plan))
+                self.store.files.recovered_ids.extend(self._append(plan))
             elif not is_moved:
                 self._take_in(plan)
         except (BadStage, CorruptBlock, NewerFormat) as damage:
@@ -381,7 +384,7 @@ class Adoption:
     def _give_up(self, damage: StoreError) -> None:
         """The plan, or what it names, is damaged. Nobody was told that the batch is in: its query brings it again."""
         if os.path.exists(self.paths.adopt):
-            self.store._set_aside(self.paths.adopt)
+            set_aside(self.disk, self.paths.adopt)
         self.store.report.add("set aside", self.paths.adopt, f"{damage}: an unfinished batch is left out")
 
     def resume(self) -> None:

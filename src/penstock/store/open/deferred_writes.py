@@ -1,4 +1,4 @@
-"""Opening: what the open of a stream has to write, and what of it had to be put off.
+"""DeferredWrites: what the open of a stream has to write, and what of it had to be put off.
 
 Reading makes a stream usable (recovery.py). Then its files are brought into order, step by step: the last block is
 synced and sealed, losses are recorded, limits are kept. A step that the disk refuses (it is full, read-only, broken)
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock")
 
 
-class Opening:
+class DeferredWrites:
     """The steps of one store's open, under the store's lock.
 
     Always true: steps are done in their order, each once; while any is left, the store's log takes no writes.
@@ -34,7 +34,7 @@ class Opening:
 
     def __init__(self, store: FileStore, *, is_strict: bool = False) -> None:
         """`is_strict`: nothing is put off, the first step that fails raises."""
-        self._store: FileStore = weakref.proxy(store)  # which has us: it goes without the garbage collector
+        self._store: FileStore = weakref.proxy(store)  # it owns us, and is freed without the garbage collector
         self._is_strict = is_strict
         self._steps: deque[Callable[[], object]] = deque()
         self._is_running = self._is_held = False
@@ -71,11 +71,11 @@ class Opening:
     def resume(self) -> None:
         """Do what was put off; WriteFailed when that is still not possible."""
         if self._is_running or threading.get_ident() == self.loop_thread:
-            raise self._store._failure()
+            raise self._store.rollback.failure()
         try:
             self._run()
         except OSError as error:
-            raise self._store._failure() from error
+            raise self._store.rollback.failure() from error
         log.info("stream %s: its files are in order again, it takes writes", self._store.name)
 
     def _run(self) -> None:
@@ -84,7 +84,7 @@ class Opening:
         try:
             if self._is_held:
                 store.engine.log.clear_failure()
-                store._cut_back()
+                store.rollback.cut_files()
             while self._steps:
                 self._steps[0]()
                 self._steps.popleft()

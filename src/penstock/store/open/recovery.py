@@ -10,88 +10,38 @@ collected for the store.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from penstock.base.disk import Disk
+from penstock.base.ranges import subtract
 from penstock.base.seq_set import SeqSet
-from penstock.base.xxh64 import hash_id
 from penstock.errors import NewerFormat
 from penstock.format.block_header import BlockHeader, boot_id, decode_front
-from penstock.format.block_scan import BlockScan, scan_block
+from penstock.format.block_scan import scan_block
 from penstock.format.bounds import LEAP_MAX, SEQ_MAX
-from penstock.format.constants import FLAGS, KINDS, REASONS, RECORDS_START
+from penstock.format.constants import RECORDS_START
 from penstock.format.head import Head, decode_head
 from penstock.format.paths import StreamPaths, parse_block_name
-from penstock.format.record import decode
 from penstock.store.index import loading, tables
-from penstock.store.index.checkpoint import BlockRow, Checkpoint, decode_checkpoint
+from penstock.store.index.checkpoint import Checkpoint, decode_checkpoint
 from penstock.store.index.ids_and_expiries import IdsAndExpiries
-from penstock.store.index.index import Index
-from penstock.store.index.summary import CONTROLS, EXPIRIES, FILTER, IDS, NAMES, NUMBER_STOP, Summary, decode_summary
+from penstock.store.index.summary import (
+    CONTROLS,
+    FILTER,
+    NAMES,
+    NUMBER_STOP,
+    Summary,
+    decode_summary,
+    ids_and_expiries_of,
+)
+from penstock.store.open.block_on_disk import BlockOnDisk
+from penstock.store.open.control_records import SEQ_STOP, Doubted, apply_controls
 from penstock.store.open.report import Report, format_ranges
 from penstock.store.write import engine_blocks
 from penstock.store.write.engine import StreamEngine
-from penstock.wire.headers import find
-from penstock.wire.ttl import TTL_NEVER, parse_ttl
 
-SKIP, DELETE, ERASE, FLOOR = (KINDS.index(kind) for kind in ("skip", "delete", "erase", "floor"))
-LOST = REASONS.index("lost")
-SKIPPED = REASONS.index("skipped")
-# Deletes that another message may have been the cause of: a newer one, one too many, a marker for what grew too old;
-# and what tells of those again.
-FOR_ANOTHER = frozenset(
-    REASONS.index(reason)
-    for reason in ("rollup", "max_msgs", "max_bytes", "max_msgs_per_subject", "max_age", "ttl", "compact")
-)
-NEVER = 2**63 - 1
-SEQ_STOP = 2**63 - 1
 NUMBERS_MIN, NUMBER_WEIGHT = 65536, 3  # so many subject numbers, and one per so many bytes of what tells them
-
-
-@dataclass(slots=True)
-class BlockOnDisk:
-    """A block file that counts."""
-
-    path: str
-    header: BlockHeader
-    size: int
-    scan: BlockScan | None = None
-    data: bytes | memoryview = b""
-    summary: Summary | None = None
-    controls: bytes = b""  # the control records that are still to be applied
-    all_controls: bytes = b""
-    subject_filter: bytes = b""
-    erased: list[int] = field(default_factory=list)
-    is_suspect: bool = False  # both headers are gone: nothing is believed of it that was not read
-    is_synced: bool = False  # for certain: all of it was on disk when its writer went on
-    marks: IdsAndExpiries = field(default_factory=IdsAndExpiries)
-
-    def goes_on(self) -> bool:
-        """Whether a whole record stands where the scan ended: one above what was asked for, no torn tail."""
-        assert self.scan is not None
-        h = self.header
-        try:
-            decode(self.data, self.scan.stop, base_seq=h.base_seq, base_time=h.base_time, salt=h.salt)
-        except ValueError:
-            return False
-        return True
-
-    def is_as_listed(self, row: BlockRow) -> bool:
-        """Whether a checkpoint lists it as it is; it may have grown since."""
-        h = self.header
-        return (
-            (h.salt, h.generation, h.first_seq, h.base_seq, h.base_time)
-            == (row.salt, row.generation, row.first_seq, row.base_seq, row.base_time)
-            and self.size >= row.size
-            and not self.is_suspect
-        )
-
-    def controls_from(self, offset: int) -> bytes:
-        """The control records at or after an offset, of a block that was scanned."""
-        assert self.scan is not None
-        return b"".join(self.data[at : at + size] for at, size in self.scan.control_spans() if at >= offset)
 
 
 @dataclass(slots=True)
@@ -116,19 +66,6 @@ class Recovered:
     set_aside: list[str]
     empty: list[str]
     leftovers: list[str]
-
-
-def read_marks(
-    rows: Iterable[tuple[int, int, int, int, bytes]],
-) -> list[tuple[int, int, bytes | None, int]]:
-    """(seq, time, id hash, expiry) from the headers of messages with a TTL or an id."""
-    found = []
-    for _row, seq, time, flags, headers in rows:
-        msg_id = find(headers, b"Nats-Msg-Id") if flags & FLAGS["msg_id"] else None
-        ttl = parse_ttl(find(headers, b"Nats-TTL") or b"") if flags & FLAGS["ttl"] else 0
-        expiry = NEVER if ttl == TTL_NEVER else time + ttl if ttl else 0
-        found.append((seq, time, hash_id(msg_id) if msg_id else None, expiry))
-    return found
 
 
 def recover(
@@ -468,7 +405,7 @@ class Recovery:
                 self.place(block)
                 assert block.scan is not None
                 block.erased = loading.fill_from_scan(index, block_id, block.scan, block.data)
-                block.marks = IdsAndExpiries.of_scan(block.scan, block.data)
+                block.ids_and_expiries = IdsAndExpiries.of_scan(block.scan, block.data)
             if row is not None:
                 # Its rows up to the checkpoint are counted already, and what its records said is applied.
                 if block.scan is not None:
@@ -530,7 +467,7 @@ class Recovery:
             summary.time_min, summary.time_max, summary.last_checksum,
         )  # fmt: skip
         loading.set_bounds(index, block_id, summary.last_seq, SEQ_STOP, 0)
-        block.marks = marks_of(index, summary)
+        block.ids_and_expiries = ids_and_expiries_of(index, summary)
 
     def finish(
         self,
@@ -572,18 +509,18 @@ class Recovery:
         loading.set_ends(index, checkpoint.floor if checkpoint else 0, max(last_seq, data_last))
         loading.raise_floor(index, floor)
         for first, last in gone.ranges():
-            loading.kill_range(index, first, last + 1)
+            loading.drop_range(index, first, last + 1)
         explained = gone.copy()
         explained.update(doubted.gone)
         newly_lost = self.find_holes(blocks, max(floor, doubted.floor), skips, explained, lost, facts)
         self.tell_lost(newly_lost)
         loading.set_ends(index, max(floor, 1), max(last_seq, data_last, floor - 1))
-        loading.find_ghosts(index)
+        loading.find_unused_numbers(index)
         loading.forget_changes(index)
         expiries = {seq: expiry for seq, expiry in checkpoint.expiries} if checkpoint else {}
         for block in blocks:
-            if block.marks.has_expiries():
-                expiries |= {seq: expiry for seq, _time, _hash, expiry in block.marks if expiry}
+            if block.ids_and_expiries.has_expiries():
+                expiries |= {seq: expiry for seq, _time, _hash, expiry in block.ids_and_expiries if expiry}
         times = [time for time in loading.time_bounds(index) if time is not None]
         is_clean = self.is_stopped and not newly_lost and last_seq == data_last
         told = [one.epoch for one in (head, checkpoint, evidence) if one is not None]
@@ -659,115 +596,3 @@ class Recovery:
                 f"{found.count()} sequences are lost: {format_ranges(ranges)}",
                 seqs=ranges,
             )
-
-
-@dataclass(slots=True)
-class Doubted:
-    """Deletes that stand behind a gap which a power cut made in what was being written: `first_gap` is its first
-    sequence.
-
-    They were made for messages that may lie in the gap: a newer one of the same subject, or one over a limit. Nobody
-    was told of any of it yet, and what was acknowledged before must not go for a message that is not there. So they are
-    not carried out. What the limits ask for is done again once the stream is open.
-    """
-
-    first_gap: int
-    floor: int = 1
-    gone: SeqSet = field(default_factory=SeqSet)
-    records: list[tuple[str, int, int]] = field(default_factory=list)  # path, offset, size
-
-    def take(self, block: BlockOnDisk, at: int, record: dict[str, Any]) -> bool:
-        """Note a delete or floor record that is one of them; it is the block's `at`-th last control record."""
-        if block.scan is None or record["seq"] <= self.first_gap or record["reason"] not in FOR_ANOTHER:
-            return False
-        self.records.append((block.path, *block.scan.control_spans()[-at]))
-        if record["kind"] == FLOOR:
-            self.floor = max(self.floor, record["value"])
-        for start, stop in record["ranges"] if record["kind"] == DELETE else ():
-            self.gone.add_range(start, stop - 1)
-        return True
-
-
-def apply_controls(
-    blocks: list[BlockOnDisk],
-    skips: SeqSet,
-    lost: SeqSet,
-    index: Index,
-    floor: int,
-    doubted: Doubted | None = None,
-) -> tuple[int, SeqSet, list[int]]:
-    """What the blocks' control records say: (floor, deleted sequences, those to be erased); adds to `skips` and `lost`,
-    and to `doubted` what is not to be carried out.
-
-    They only ever take away, so their order does not matter.
-    """
-    gone, erased = SeqSet(), []
-    for block in blocks:
-        for seq in block.erased:
-            gone.add(seq)
-        if not block.controls:
-            continue
-        low, high, block_last = SEQ_STOP, 0, block.header.first_seq - 1
-        records = decode_controls(block)
-        for at, record in enumerate(records):
-            kind, reason, value = record["kind"], record["reason"], record["value"]
-            block_last = max(block_last, record["seq"] - 1)
-            if doubted is not None and kind in (DELETE, FLOOR) and doubted.take(block, len(records) - at, record):
-                continue
-            if kind == SKIP:
-                block_last = record["seq"] + value - 1
-                skips.add_range(record["seq"], block_last)
-                if reason == LOST:
-                    lost.add_range(record["seq"], block_last)
-            elif kind == DELETE:
-                for start, stop in record["ranges"]:
-                    gone.add_range(start, stop - 1)
-                    low, high = min(low, start), max(high, stop - 1)
-                    if reason == LOST:
-                        lost.add_range(start, stop - 1)
-                    elif reason == SKIPPED:
-                        skips.add_range(start, stop - 1)
-            elif kind == ERASE:
-                gone.add(value)
-                erased.append(value)
-                low, high = min(low, value), max(high, value)
-            elif kind == FLOOR:
-                floor = max(floor, value)
-                low, high = 0, max(high, value - 1)
-        loading.set_bounds(index, block.header.block_id, block_last, low, high)
-    return floor, gone, erased
-
-
-def marks_of(index: Index, summary: Summary) -> IdsAndExpiries:
-    """What a summary lists of the messages with an id or a TTL."""
-    return IdsAndExpiries.of_summary(index, summary.header.block_id, summary.section(IDS), summary.section(EXPIRIES))
-
-
-def subtract(span: tuple[int, int], sets: tuple[SeqSet, ...]) -> list[tuple[int, int]]:
-    """What is left of a half open range without the members of the sets."""
-    left = [span]
-    for members in sets:
-        rest: list[tuple[int, int]] = []
-        for start, stop in left:
-            at = start
-            while at < stop:
-                present = members.present_from(at)
-                if present is None or present >= stop:
-                    rest.append((at, stop))
-                    break
-                if present > at:
-                    rest.append((at, present))
-                absent = members.absent_from(present)
-                at = stop if absent is None else absent
-        left = rest
-    return left
-
-
-def decode_controls(block: BlockOnDisk) -> list[dict[str, Any]]:
-    """A block's control records, decoded."""
-    header, at, found = block.header, 0, []
-    while at < len(block.controls):
-        record = decode(block.controls, at, base_seq=header.base_seq, base_time=header.base_time, salt=header.salt)
-        found.append(record)
-        at = record["stop"]
-    return found

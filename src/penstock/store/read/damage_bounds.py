@@ -7,7 +7,7 @@ from bisect import bisect_left
 from penstock.format.block_header import BlockHeader
 from penstock.format.block_scan import BlockScan
 from penstock.format.record import decode
-from penstock.store.open.recovery import SKIP
+from penstock.store.open.control_records import SKIP
 
 
 class Neighbours:

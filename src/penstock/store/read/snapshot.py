@@ -23,7 +23,9 @@ from penstock.store.index import loading, tables
 from penstock.store.index.index import Index
 from penstock.store.index.sections import load_section
 from penstock.store.limits import Limits
-from penstock.store.open.recovery import BlockOnDisk, Recovered, apply_controls, recover
+from penstock.store.open.block_on_disk import BlockOnDisk
+from penstock.store.open.control_records import apply_controls
+from penstock.store.open.recovery import Recovered, recover
 from penstock.store.open.report import Report
 from penstock.store.read.message import Message
 from penstock.store.read.reader import Reader
@@ -75,7 +77,7 @@ class Snapshot(Store):
     def _begin(self, headers: dict[int, BlockHeader]) -> StreamEngine:
         """An empty core to recover into."""
         self.headers = headers
-        self.use_core(self._new_engine())
+        self.use_engine(self._new_engine())
         return self.engine
 
     def read_head(self) -> Head | None:
@@ -178,7 +180,7 @@ class Snapshot(Store):
         loading.set_ends(index, index.floor, last_seq)
         loading.raise_floor(index, floor)
         for first, last in gone.ranges():
-            loading.kill_range(index, first, last + 1)
+            loading.drop_range(index, first, last + 1)
         loading.set_ends(index, max(floor, 1), last_seq)
         loading.forget_changes(index)
         self.engine.log.start_at(last_seq)

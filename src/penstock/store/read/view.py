@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.base.disk import Disk
+from penstock.base.ranges import subtract
 from penstock.base.seq_set import SeqSet
 from penstock.format.constants import RECORDS_START
 from penstock.store.file_store import FileStore
-from penstock.store.open.recovery import subtract
 from penstock.store.read.snapshot import Snapshot
 
 

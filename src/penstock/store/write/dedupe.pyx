@@ -9,7 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
-from penstock.store.index.ids_and_expiries cimport Mark, IdsAndExpiries
+from penstock.store.index.ids_and_expiries cimport IdAndExpiry, IdsAndExpiries
 from penstock.base.prefetch cimport prefetch
 
 cdef enum:
@@ -71,15 +71,15 @@ cdef class DedupeWindow:
         _halves(id_hash, halves)
         self.note(halves[0], halves[1], seq, time_ns)
 
-    def load(self, IdsAndExpiries marks not None, int64_t since_ns, int64_t now_ns, int64_t offset_ns):
-        """Remember the ids among these marks, in rising sequences, that were stored since a time of the machine's clock, which is
+    def load(self, IdsAndExpiries entries not None, int64_t since_ns, int64_t now_ns, int64_t offset_ns):
+        """Remember the ids among these entries, in rising sequences, that were stored since a time of the machine's clock, which is
         `offset_ns` ahead of `now_ns`. Those of a time that is still to come, as that clock went back, count as stored now."""
         cdef Py_ssize_t n
-        cdef Mark* mark
-        for n in range(marks.count):
-            mark = &marks.items[n]
-            if mark.has_id and mark.time >= since_ns:
-                self.note(mark.low, mark.high, mark.seq, min(mark.time - offset_ns, now_ns))
+        cdef IdAndExpiry* entry
+        for n in range(entries.count):
+            entry = &entries.items[n]
+            if entry.has_id and entry.time >= since_ns:
+                self.note(entry.low, entry.high, entry.seq, min(entry.time - offset_ns, now_ns))
 
     def prune(self, int64_t now_ns, count_max=None):
         """Forget entries that grew too old, oldest first, at most `count_max`; gives how many."""

@@ -25,8 +25,8 @@ cdef struct HashedId:
 cdef class StreamEngine:
     cdef readonly Index index
     cdef readonly CommitLog log
-    cdef object store                      # makes and seals block files for us
-    cdef public Clock clock                # of the times that come in as `now`: it knows what the machine's clock says then
+    cdef object store                      # our host: EngineHost in engine.pyi says what we call on it
+    cdef public Clock clock                # of the times that come in as `now`; it converts them to the machine's clock
     cdef Matcher accepts                   # the stream's subjects
     cdef Block* active                     # NULL: the next append begins a block
     cdef BlockFile* file
@@ -41,16 +41,16 @@ cdef class StreamEngine:
     cdef bint discard_new
     cdef bint takes_names                  # of the batch that is being appended
     cdef bint discard_new_per_subject
-    cdef public int64_t last_time        # the latest given to a message: those of the machine's clock, which never go back here
+    cdef public int64_t last_time        # the latest time given to a message: the machine's clock, but never less than before
     cdef readonly int64_t append_ns        # when the last batch was taken
-    cdef public int64_t lead_ns            # what the time of its messages was ahead of that, by no more than `lead_slack_ns`
+    cdef public int64_t lead_ns            # how far message times were ahead of that, to within `lead_slack_ns`
     cdef int64_t lead_slack_ns
     cdef public uint64_t generation_count  # of forks: a handle from before one refuses to work
     cdef uint8_t* scratch
     cdef Py_ssize_t scratch_size
     cdef readonly uint64_t sealed_count
     cdef public bint is_closed
-    cdef public uint32_t open_max          # block files that may be open to be read
+    cdef public uint32_t open_max          # block files that may be open for reading
 
     cdef int check(self) except -1
     cdef void fetch_ahead(self, Batch batch, Py_ssize_t n, Py_ssize_t start, Py_ssize_t stop) noexcept
@@ -61,7 +61,7 @@ cdef class StreamEngine:
     cdef void hash_ahead(self, Incoming* item, Py_ssize_t n, DedupeWindow ids) noexcept
     cdef int64_t time_for(self, int64_t now) except? -1
     cdef int store_new(self, Incoming* item, Py_ssize_t n, int64_t stamp, int64_t now, DedupeWindow ids,
-                       IdsAndExpiries marks) except -1
+                       IdsAndExpiries ids_and_expiries) except -1
     cdef int store_one(self, Incoming* item, Py_ssize_t n, int64_t stamp) except -1
     cdef uint8_t* room(self, uint64_t seq, int64_t time, uint64_t size) except NULL
     cdef int roll(self, uint64_t first_seq, int64_t time, uint64_t size) except -1

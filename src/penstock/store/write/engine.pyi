@@ -1,9 +1,11 @@
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from penstock.base.clock import Clock
 from penstock.base.subject import Filters
 from penstock.store.index.ids_and_expiries import IdsAndExpiries
 from penstock.store.index.index import Index
+from penstock.store.limits import Limits
 from penstock.store.read.message import Message
 from penstock.store.write.batch import Batch
 from penstock.store.write.commit_log import CommitLog
@@ -15,6 +17,49 @@ DELETED: int
 
 _Filters = Sequence[str] | Sequence[bytes] | Filters
 
+class EngineHost(Protocol):
+    """What a StreamEngine asks of the store that has it. `Store` is one, and `ClosedStore` once it is closed."""
+
+    def refuse_forked(self) -> object:
+        """Raise: the process has forked since the engine was made."""
+
+    def refuse_closed(self) -> object:
+        """Raise: the stream is closed."""
+
+    def retry(self) -> object:
+        """A commit failed before this append or delete: deal with that, or raise."""
+
+    def commit_failed(self, position: int) -> object:
+        """A commit failed: roll back, and raise when what was appended up to `position` was not kept."""
+
+    def undo_failed(self, error: BaseException) -> object:
+        """An append or a delete raised half way: forget what is not committed. The engine raises `error` after it."""
+
+class OpenEngineHost(EngineHost, Protocol):
+    """What it asks of a store that is open, besides."""
+
+    def new_block(self, first_seq: int, time: int) -> tuple[int, bytes, bytes, int]:
+        """Name the next block: its id, path, the bytes before its records, and its salt."""
+
+    def block_sealed(self, block_id: int, spans: list[tuple[int, int]]) -> object:
+        """A block is full. `spans`: (offset, size) of its control records."""
+
+    def close_idle(self) -> object:
+        """Too many block files are open to be read: close some."""
+
+    def note_lead(self, first_seq: int, lead_ns: int, now: int, is_late: bool) -> int:
+        """From `first_seq` on, message times are `lead_ns` ahead of `now`: how much that may shrink before the next
+        call."""
+
+    def was_skipped(self, seq: int) -> bool:
+        """Whether a sequence never held a message."""
+
+    def note_damage(self, block_id: int, offset: int, seq: int) -> object:
+        """A record was found damaged; the read goes on without it."""
+
+    def damaged_record(self, block_id: int, offset: int, seq: int) -> object:
+        """The record that was asked for is damaged: raise."""
+
 class StreamEngine:
     """The log and the index of one stream."""
 
@@ -24,7 +69,7 @@ class StreamEngine:
     is_closed: bool
     open_max: int
 
-    def __init__(self, store: object, index: Index, log: CommitLog) -> None: ...
+    def __init__(self, store: OpenEngineHost, index: Index, log: CommitLog) -> None: ...
     @property
     def index(self) -> Index: ...
     @property
@@ -41,17 +86,7 @@ class StreamEngine:
     def synced_position(self) -> int: ...
     @property
     def committed_seq(self) -> int: ...
-    def configure(
-        self,
-        subjects: list[str],
-        block_size: int,
-        max_msgs: int,
-        max_bytes: int,
-        max_per_subject: int,
-        max_msg_size: int,
-        discard_new: bool,
-        discard_new_per_subject: bool,
-    ) -> None: ...
+    def configure(self, limits: Limits) -> None: ...
     def append(
         self,
         batch: Batch,
@@ -59,7 +94,7 @@ class StreamEngine:
         stop: int,
         now: int,
         ids: DedupeWindow | None = None,
-        marks: IdsAndExpiries | None = None,
+        ids_and_expiries: IdsAndExpiries | None = None,
     ) -> int: ...
     def seal_active(self) -> None: ...
     def log_ranges(self, ranges: Iterable[tuple[int, int]], reason: int, now: int) -> None: ...
@@ -86,7 +121,7 @@ class StreamEngine:
         self, told: Callable[[int, int], None] | None = None
     ) -> tuple[list[tuple[int, int, bool]], list[tuple[bytes, bool]]]: ...
     def close_files(self) -> None: ...
-    def release(self, store: object) -> None: ...
+    def release(self, store: EngineHost) -> None: ...
     def load(self, seq: int) -> Message | int: ...
     def time_of(self, seq: int) -> int | None: ...
     def seq_from_time(self, time: int) -> int: ...

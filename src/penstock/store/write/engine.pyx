@@ -2,6 +2,9 @@
 
 Appending and committing are separate. An append changes the index at once and puts records into the active block's image; reads by
 others stop at the committed sequence; a commit that fails is rolled back, so that nothing unsaved is ever acknowledged.
+
+One class and one file although it is long: what happens per message calls the engine's own cdef methods, and Cython cannot divide
+a class between modules. What happens once per block is in engine_blocks.pyx.
 """
 import os
 import resource
@@ -22,7 +25,7 @@ from penstock.store.index.index cimport (
     SECTION_OFFSETS, SECTION_SEQS, SECTION_SIZES, SECTION_SUBJECTS, Change,
 )
 from penstock.store.write.commit_log cimport DURABLE_DISK, DURABLE_LAZY, DURABLE_MEMORY, DURABLE_OS, free_block_file
-from penstock.store.index.ids_and_expiries cimport Mark
+from penstock.store.index.ids_and_expiries cimport IdAndExpiry
 from penstock.store.read.message cimport make_message
 from penstock.base.prefetch cimport prefetch, prefetch_to_write
 from penstock.format.record cimport (
@@ -38,7 +41,7 @@ cdef extern from "sys/random.h" nogil:
     ssize_t getrandom(void* buffer, size_t size, unsigned int flags)
 
 cdef enum:
-    SENT_SIZE_MAX = 33554432               # of what clients publish: the reference's files hold no larger record
+    SENT_SIZE_MAX = 33554432               # of a message as clients publish it: files of nats-server hold no larger record
     WIDE = 4096                            # subjects above which a look-up waits for memory
     ROOM_AHEAD = 1024
     ROOM_MAX = 4096
@@ -62,7 +65,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 cdef inline void fetch_payload(Incoming* item) noexcept nogil:
-    """A payload of some size lies anywhere: ask for its lines before they are copied."""
+    """Prefetch the lines of a payload before they are copied: it may lie anywhere in memory."""
     cdef uint32_t at = 0
     cdef uint32_t stop = min(item.payload_size, <uint32_t>4096)
     while at < stop:
@@ -71,7 +74,7 @@ cdef inline void fetch_payload(Incoming* item) noexcept nogil:
 
 
 cdef inline void fetch_room(uint8_t* at, uint8_t* stop, Py_ssize_t size) noexcept nogil:
-    """Where records of this size will go after the next: an image is larger than the cache, and a write waits for it, too."""
+    """Prefetch where the records after the next will go: an image is larger than the cache, and writes wait for memory, too."""
     cdef uint8_t* end
     at += ROOM_AHEAD
     end = min(at + min(size, <Py_ssize_t>ROOM_MAX), stop)
@@ -103,16 +106,15 @@ cdef class StreamEngine:
     def __dealloc__(self):
         free(self.scratch)
 
-    def configure(self, subjects, block_size, max_msgs, max_bytes, max_per_subject, max_msg_size, discard_new,
-                  discard_new_per_subject):
-        self.accepts = Matcher(Filters(subjects))
-        self.block_size = block_size
-        self.max_msgs = max_msgs
-        self.max_bytes = max_bytes
-        self.max_per_subject = max_per_subject
-        self.max_msg_size = max_msg_size
-        self.discard_new = discard_new
-        self.discard_new_per_subject = discard_new_per_subject
+    def configure(self, limits):
+        self.accepts = Matcher(Filters(list(limits.subjects)))
+        self.block_size = limits.block_size
+        self.max_msgs = limits.max_msgs
+        self.max_bytes = limits.max_bytes
+        self.max_per_subject = limits.max_msgs_per_subject
+        self.max_msg_size = limits.max_msg_size
+        self.discard_new = limits.discard_new
+        self.discard_new_per_subject = limits.discard_new_per_subject
 
     cdef int check(self) except -1:
         if self.generation_count != _forks:
@@ -124,12 +126,12 @@ cdef class StreamEngine:
     # Appending.
 
     def append(self, Batch batch not None, Py_ssize_t start, Py_ssize_t stop, int64_t now, DedupeWindow ids=None,
-               IdsAndExpiries marks=None):
+               IdsAndExpiries ids_and_expiries=None):
         """Append batch[start:stop]; each gets its sequence or its status. How many were taken. Commit comes after.
 
-        `now` is, here and everywhere below, the time that never jumps (clock.pyx); what is written is the machine's.
-        One that is refused already (`Batch.refuse`) is left out.
-        Messages whose id the batch has found (`sift_rules`) are looked up in `ids`, and noted there and in `marks`.
+        `now` is, here and everywhere below, the monotonic time (clock.pyx); what is written is the machine's.
+        A message that is refused already (`Batch.refuse`) is left out.
+        Messages whose id the batch has found (`sift_rules`) are looked up in `ids`, and noted there and in `ids_and_expiries`.
         """
         cdef Py_ssize_t n
         cdef int64_t stamp
@@ -141,7 +143,7 @@ cdef class StreamEngine:
         stamp = self.time_for(now)
         self.takes_names = batch.takes_names
         self.accepts.fit(self.index)
-        memset(self.ahead, 0, sizeof(self.ahead))   # what it knows is of another batch
+        memset(self.ahead, 0, sizeof(self.ahead))   # it describes the batch before
         memset(self.hashed, 0, sizeof(self.hashed))
         try:
             for n in range(start, stop):
@@ -154,7 +156,7 @@ cdef class StreamEngine:
                 if batch.items[n].status == STATUS_JUDGED:
                     continue               # a rule has refused it
                 if ids is not None and batch.items[n].id_size:
-                    taken += self.store_new(&batch.items[n], n, stamp, now, ids, marks)
+                    taken += self.store_new(&batch.items[n], n, stamp, now, ids, ids_and_expiries)
                 elif self.store_one(&batch.items[n], n, stamp) == STATUS_OK:
                     taken += 1
             if start == stop:
@@ -169,7 +171,7 @@ cdef class StreamEngine:
     cdef int64_t time_for(self, int64_t now) except? -1:
         """The time of the messages that are taken now: what the machine's clock says, and no less than the last one's.
 
-        Where it is not as far ahead of `now` as before, as the machine's clock was set, the store hears of it.
+        When its lead over `now` has changed, because the machine's clock was set, the store is told.
         """
         cdef int64_t wall = now + self.clock.offset_ns
         cdef int64_t stamp = max(wall, self.last_time), lead = stamp - now
@@ -179,12 +181,12 @@ cdef class StreamEngine:
             self.lead_ns = lead
         return stamp
 
-    # With many subjects every look-up waits for memory several times, one wait for the other: slot, totals and place, name
-    # and the row that goes. So each is asked for a group of messages ahead, in small loops of their own: the processor then
-    # waits for the page tables of all of them together.
+    # With many subjects every look-up misses the cache several times, one miss after the other: slot, totals and place, name
+    # and the row that goes. So each of them is prefetched for a group of messages, in small loops of their own: the processor
+    # then waits for the page tables of all of them together.
 
     cdef void fetch_ahead(self, Batch batch, Py_ssize_t n, Py_ssize_t start, Py_ssize_t stop) noexcept:
-        """The group from n on comes next, in a batch from `start` on."""
+        """Prefetch for the group that begins with message n; the batch begins with message `start`."""
         if n == start:
             self.fetch_slots(batch, n, min(n + 3 * GROUP, stop))
             self.fetch_places(n, min(n + 2 * GROUP, stop))
@@ -240,7 +242,7 @@ cdef class StreamEngine:
         return self.index.tree.find(item.subject, item.subject_size)
 
     cdef void hash_ahead(self, Incoming* item, Py_ssize_t n, DedupeWindow ids) noexcept:
-        """Work out the hash of message n's id, and ask for the memory where it will be looked up."""
+        """Hash message n's id, and prefetch the memory where it will be looked up."""
         cdef HashedId* hashed = &self.hashed[n & IDS_MASK]
         cdef const uint8_t* msg_id = item.headers + item.id_start
         hashed.item = item
@@ -249,11 +251,11 @@ cdef class StreamEngine:
         ids.hint(hashed.low, hashed.high)
 
     cdef int store_new(self, Incoming* item, Py_ssize_t n, int64_t stamp, int64_t now, DedupeWindow ids,
-                       IdsAndExpiries marks) except -1:
+                       IdsAndExpiries ids_and_expiries) except -1:
         """Append a message with an id unless that is known; 1 when it was taken."""
         cdef HashedId* hashed = &self.hashed[n & IDS_MASK]
         cdef uint64_t low, high, known
-        cdef Mark* mark
+        cdef IdAndExpiry* entry
         if hashed.item != item:
             self.hash_ahead(item, n, ids)
         low = hashed.low
@@ -266,14 +268,14 @@ cdef class StreamEngine:
         if self.store_one(item, n, stamp) != STATUS_OK:
             return 0
         ids.note(low, high, item.seq, now)
-        if marks is not None:
-            mark = marks.add()
-            mark.seq = item.seq
-            mark.time = self.last_time
-            mark.low = low
-            mark.high = high
-            mark.expiry = 0
-            mark.has_id = True
+        if ids_and_expiries is not None:
+            entry = ids_and_expiries.add()
+            entry.seq = item.seq
+            entry.time = self.last_time
+            entry.low = low
+            entry.high = high
+            entry.expiry = 0
+            entry.has_id = True
         return 1
 
     cdef int store_one(self, Incoming* item, Py_ssize_t n, int64_t stamp) except -1:
@@ -330,7 +332,7 @@ cdef class StreamEngine:
         if self.max_per_subject > 0 and number != NO_NUMBER:
             is_over = <int64_t>index.stats[number].total >= self.max_per_subject
         if self.discard_new:
-            # The order and the exceptions are the reference's.
+            # The order and the exceptions are those of nats-server.
             if is_over and self.discard_new_per_subject and not item.is_rollup:
                 item.status = STATUS_MAX_MSGS_PER_SUBJECT
                 return item.status
@@ -395,7 +397,7 @@ cdef class StreamEngine:
                 if first >= seq:
                     break
                 index.remove_near(first, REASON_MAX_MSGS_PER_SUBJECT, self.ahead[n & AHEAD_MASK].block, number)
-        # Message by message, as the reference does: how messages were batched must not show.
+        # Message by message, as nats-server does: how messages were batched must not show.
         if (self.max_msgs > 0 and <int64_t>index.messages > self.max_msgs) or (
                 self.max_bytes > 0 and <int64_t>index.bytes > self.max_bytes):
             self.enforce()
@@ -409,7 +411,7 @@ cdef class StreamEngine:
         return self.file.image + self.file.size
 
     cdef int roll(self, uint64_t first_seq, int64_t time, uint64_t size) except -1:
-        """Seal the active block and begin the next, with room for at least `size` bytes of records."""
+        """Seal the active block and begin the next, with space for at least `size` bytes of records."""
         cdef uint64_t capacity = RECORDS_START + max(self.block_size, size) + 131072
         cdef Block* block
         cdef BlockFile* file
@@ -459,7 +461,7 @@ cdef class StreamEngine:
         cdef uint32_t* sizes
         if self.discard_new or not ((self.max_msgs > 0 and <int64_t>messages > self.max_msgs)
                                     or (self.max_bytes > 0 and <int64_t>size > self.max_bytes)):
-            return 0                       # with discard new, what is there stays: also when the limits are lowered
+            return 0                       # with discard new, stored messages stay, also when the limits are lowered
         at = max(index.block_of(index.first_seq), 0)
         while at < index.block_count:
             block = index.blocks[at]
@@ -616,7 +618,7 @@ cdef class StreamEngine:
         self.index.last_seq = start + length - 1
         self.log.appended_seq = self.index.last_seq
         if reason == REASON_USER and time > self.last_time:
-            self.last_time = time          # somebody published: only nobody was interested
+            self.last_time = time          # a message was published, but no consumer was interested
         if self.index.messages == 0:
             self.index.first_seq = self.index.last_seq + 1
 
@@ -717,7 +719,7 @@ cdef class StreamEngine:
     def trim_subjects(self, start, stop, per_subject, int reason, int64_t now):
         """Delete the oldest messages in [start, stop) of each subject that has more than `per_subject`: how many.
 
-        From the begin of the stream on, part by part, so that what goes of a subject are its oldest.
+        To be called from the beginning of the stream, part by part, so that each subject loses its oldest messages.
         """
         cdef Index index = self.index
         cdef uint64_t seq = max(start, index.first_seq), end = min(stop, index.last_seq + 1), limit = per_subject, found = 0
@@ -821,7 +823,7 @@ cdef class StreamEngine:
         return answer
 
     def end_commit(self, token, int answer):
-        """Deal with what `wait` answered: raises when what was appended up to the token is not kept."""
+        """Handle the result of `wait`: raise when what was appended up to the token was not kept."""
         if answer < 0 or token[1] != self.log.fail_count:
             self.store.commit_failed(token[0])
         if self.index.change_start != self.index.change_stop:
@@ -830,7 +832,7 @@ cdef class StreamEngine:
     def submit(self, bint begins=False):
         """Hand all that was appended to the commit threads; `committed_position` tells when it is durable.
 
-        With `begins` this thread begins with it: for a caller that has nothing else to do until it is durable.
+        With `begins` this thread begins the commit itself: for a caller that has nothing else to do until it is durable.
         """
         cdef CommitLog log = self.log
         if log.durability == DURABLE_MEMORY:
@@ -875,7 +877,8 @@ cdef class StreamEngine:
     def undo(self, told=None):
         """Forget all that is not committed. The block it was in is closed; a new one begins with the next append.
 
-        `told(low, high)` is called before the positions in between count as done with: who looks at them finds why.
+        `told(low, high)` is called before the positions in between count as finished: whoever checks one of them finds why it
+        was not kept.
         """
         with nogil:
             self.log.hold_flush()
@@ -891,7 +894,7 @@ cdef class StreamEngine:
         cdef BlockFile* file
         kept = []
         gone = []
-        index.settle(log.committed())      # what a commit before the failed one covered stays as it is
+        index.settle(log.committed())      # what an earlier commit covered stays as it is
         index.rollback(log.committed_seq())
         self.active = NULL
         self.file = NULL
@@ -927,12 +930,12 @@ cdef class StreamEngine:
         return kept, gone
 
     def close_files(self):
-        """Let go of all files and images; nothing works after."""
+        """Close all files and free all images; nothing works after it."""
         cdef CommitLog log = self.log
         cdef Block** blocks = self.index.blocks
         cdef Py_ssize_t n, count = self.index.block_count
-        with nogil:                        # to let go of a stream's images may take long
-            log.hold_flush()               # a commit between two pieces finds none of them
+        with nogil:                        # freeing the images may take long
+            log.hold_flush()               # a commit that is between two pieces finds no file any more
             self.active = NULL
             self.file = NULL
             log.forget_files()
@@ -945,9 +948,9 @@ cdef class StreamEngine:
         log.close_head()
 
     def release(self, store):
-        """Give back files and memory for good; `store` is asked from now on, and says that it is closed.
+        """Close the files and free the memory for good; from now on `store` answers, with StoreClosed.
 
-        The caller has the stream's lock, and the log is detached. Whoever still has a part of the stream keeps only that part.
+        The caller has the stream's lock, and the log is detached. Readers and consumers that still exist keep only themselves.
         """
         self.is_closed = True
         self.close_files()
@@ -968,7 +971,7 @@ cdef class StreamEngine:
         cdef int fd
         cdef BlockFile* file = block.file
         if file == NULL:
-            self.check()                   # it is closed, and has let go of its files
+            self.check()                   # it is closed, and so are its files
         if file.image != NULL:
             return file.image + start
         if self.scratch == NULL or <Py_ssize_t>(stop - start) > self.scratch_size:
@@ -1029,7 +1032,7 @@ cdef class StreamEngine:
             return DELETED
         found = self.record_at(index.blocks[at], <uint32_t>row, one, &record)
         if record.flags & FLAG_ERASED:
-            return DELETED                 # by another process, since we looked
+            return DELETED                 # by another process, a moment ago
         return make_message(found, &record)
 
     def time_of(self, seq):
@@ -1079,7 +1082,7 @@ cdef class StreamEngine:
             high = block.count
             while low < high:
                 middle = (low + high) >> 1
-                probe = middle             # over damaged records, whose time nobody knows
+                probe = middle             # skip damaged records, whose time is not known
                 while probe < high and not self.row_time(block, probe, &when):
                     probe += 1
                 if probe < high and when < time:
