@@ -126,12 +126,12 @@ def as_lines(transcript: Transcript) -> list[str]:
 def params(group: str) -> list[Any]:
     """The cases of a group for pytest; those in which we differ on purpose must differ."""
     reasons = DIFFERENT.get(group, {})
-    return [
-        pytest.param(case, id=case.name, marks=[pytest.mark.xfail(reason=reasons[case.name], strict=True)])
-        if case.name in reasons
-        else pytest.param(case, id=case.name)
-        for case in cases_of(group)
-    ]
+
+    def marks(case: Case) -> list[pytest.MarkDecorator]:
+        reason = reasons.get(case.name)
+        return [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
+
+    return [pytest.param(case, id=f"{group}: {case.name}", marks=marks(case)) for case in cases_of(group)]
 
 
 def assert_as_recorded(case: Case, servers: Servers) -> None:
