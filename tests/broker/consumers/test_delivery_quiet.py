@@ -12,7 +12,8 @@ from penstock.broker.consumers.dispatcher import ConsumerDispatcher
 from penstock.server.embedded import EmbeddedServer
 from support.delivery import MS, NS, Reader, status_of
 
-WAKES_MAX = 60  # in 400 ms; a loop that spins comes thousands of times
+WAKES_MAX = 60  # in a window of 400 ms; a loop that spins comes thousands of times
+WINDOWS = 5
 
 
 @pytest.fixture
@@ -127,7 +128,11 @@ SCENES = [
 def test_the_loop_rests_after(
     scene: Callable[[Reader], None], server: EmbeddedServer, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A filled request once kept the loop awake for good, from the time on at which it would have expired."""
+    """A filled request once kept the loop awake for good, from the time on at which it would have expired.
+
+    On a busy machine the loop may still have the scene's work to do in the first window, and it comes back every
+    millisecond while a delayed thread holds the stream's lock. So one quiet window is enough; a spinning loop has none.
+    """
     scene(reader)
     wakes = 0
     serve = ConsumerDispatcher.serve
@@ -140,7 +145,11 @@ def test_the_loop_rests_after(
     monkeypatch.setattr(ConsumerDispatcher, "serve", counted)
     watch = Reader(server.port, "_INBOX.watch")
     watch.send(b"SUB until 7\r\n")
-    watch.publish("$JS.API.CONSUMER.MSG.NEXT.U.W", b'{"batch":1,"expires":400000000}', "until")
-    assert status_of(watch.message()) == "408 Request Timeout"
+    windows = []
+    while len(windows) < WINDOWS and min(windows, default=WAKES_MAX) >= WAKES_MAX:
+        before = wakes
+        watch.publish("$JS.API.CONSUMER.MSG.NEXT.U.W", b'{"batch":1,"expires":400000000}', "until")
+        assert status_of(watch.message()) == "408 Request Timeout"
+        windows.append(wakes - before)
     watch.close()
-    assert wakes < WAKES_MAX
+    assert min(windows) < WAKES_MAX, windows
