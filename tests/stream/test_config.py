@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import ApiError, BadStreamName, FeatureMissing, InvalidConfig, InvalidJson, SubjectOverlap
 from penstock.stream.block_sizes import block_size
-from penstock.stream.config import ConsumerLimits, Placement, StreamConfig, make_config
+from penstock.stream.config import FIELDS, ConsumerLimits, Placement, StreamConfig, make_config
 from penstock.stream.config_json import decode_config, decode_request, encode_config, to_dict
 from penstock.stream.config_rules import check_create, check_overlap, check_update, same, validate
 
@@ -242,3 +242,9 @@ def test_any_values_give_a_stream_or_an_api_error(fields: dict[str, Any]) -> Non
         check_create(make_config(fields.pop("name", "T"), **fields))
     except ApiError:
         pass
+
+
+@pytest.mark.parametrize("field", [field.name for field in FIELDS.values() if field.go_type == "string"])
+def test_text_that_is_not_unicode_is_refused(field: str) -> None:
+    with pytest.raises(InvalidConfig, match="not valid Unicode"):
+        check_create(make_config(**{"name": "T", field: "\ud800"}))

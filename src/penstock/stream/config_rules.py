@@ -194,6 +194,9 @@ def _check_texts(config: StreamConfig) -> None:
             raise InvalidConfig(f"{DURABILITY} {config.metadata[DURABILITY]!r}: one of {', '.join(DURABILITIES)}")
         if config.storage == "memory":
             raise InvalidConfig(f"{DURABILITY}: a stream in memory has none")
+    for field in FIELDS.values():
+        if field.go_type == "string":
+            _utf8(field.name, getattr(config, field.name))
     if config.placement is not None:
         _utf8("placement", "".join((config.placement.cluster, config.placement.preferred, *config.placement.tags)))
 
