@@ -109,7 +109,7 @@ def stop(server: EmbeddedServer) -> None:
     jetstream = server.server.jetstream
     assert jetstream is not None
     asyncio.run_coroutine_threadsafe(server.server.stop(), server.server.loop)
-    wait_until(lambda: jetstream._farewell is not None)
+    wait_until(lambda: jetstream._shutdown_replies is not None)
 
 
 def statuses(frames: list[Frame]) -> list[bytes]:

@@ -1,1 +1,1 @@
-"""$JS.API requests and their JSON, one small module per noun."""
+"""The JetStream API: requests on $JS.API and their JSON, one module per noun."""

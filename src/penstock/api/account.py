@@ -38,9 +38,9 @@ REOPEN_S_MAX = 60.0  # up to this: to read a large one takes long
 
 
 class JetStreamAccount:
-    """The streams of one account. Belongs to the loop's thread.
+    """The streams of one account on the server. Belongs to the loop's thread.
 
-    Always true: `streams` has every open stream of the database, a turn of the loop after it came.
+    Always true: `streams` has every open stream of the database, at most one turn of the loop after it was opened.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class JetStreamAccount:
         database.on_change.append(self._changed)
 
     def open_streams(self) -> None:
-        """Open what is in the store; one that cannot be opened is told of and tried again later. May take long."""
+        """Open the streams in the store; failures are logged and tried again later. May take long."""
         for name in self.database.streams():
             self._open(name)
 
     def _open(self, name: str) -> None:
-        """Open a stream, whatever state it is in: the others do not depend on it."""
+        """Open one stream. An error is logged and remembered: the other streams do not depend on it."""
         place = f"stream {name} of account {self.account.name}"
         try:
             stream = self.database.get_stream(name)
@@ -92,7 +92,7 @@ class JetStreamAccount:
             self._reopening = self.jetstream.loop.call_later(seconds, self._try_failed, seconds)
 
     def _try_failed(self, seconds: float) -> None:
-        """What kept streams from being opened may be over. Once the first was opened, the others are tried soon."""
+        """Try again to open streams. Once the first succeeds, the others are tried soon."""
         self._reopening_task = self.jetstream.loop.create_task(self._reopen(seconds))
 
     async def _reopen(self, seconds: float) -> None:
@@ -107,13 +107,13 @@ class JetStreamAccount:
         self._try_failed_later(REOPEN_S if len(self.failed) < len(before) else min(2 * seconds, REOPEN_S_MAX))
 
     def _changed(self, name: str) -> None:
-        """Someone in this process, maybe in another thread, created, changed or deleted a stream: who publishes to it
-        next finds it so."""
+        """Code in this process, maybe in another thread, created, changed or deleted a stream: the next publish sees
+        the change."""
         if not self.jetstream.loop.is_closed():
             self.account.turn.call_first(self.follow, name)
 
     def follow(self, name: str) -> None:
-        """Take over a stream as the database has it now: come, changed or gone. Twice is harmless."""
+        """Take over a stream as the database has it now: created, changed or deleted. Calling it twice is harmless."""
         if self.jetstream.is_closed:
             return
         stream = self.database._known(name)
@@ -148,7 +148,7 @@ class JetStreamAccount:
         intake.ingest.guard = self._guard(intake)
 
     def stream(self, name: str) -> Intake:
-        """A stream's place on the server; StreamNotFound otherwise."""
+        """The server's endpoint of a stream; StreamNotFound if there is none."""
         if name not in self.streams:
             self.follow(name)  # the library may have made it just now, and that has not come to our turn yet
         intake = self.streams.get(name)
@@ -157,7 +157,7 @@ class JetStreamAccount:
         return intake
 
     def tell_soon(self, stream: str, action: str) -> None:
-        """Tell those who listen that a stream came or changed, once its request is answered."""
+        """Publish an advisory that a stream was created or changed, once its request is answered."""
         self.jetstream.loop.call_soon(self.jetstream.advisories.stream_action, self.account, stream, action)
 
     # Limits.
@@ -177,7 +177,7 @@ class JetStreamAccount:
 
     @property
     def consumer_caps(self) -> ConsumerCaps:
-        """What the server and the account allow a consumer."""
+        """The limits of the server and the account for consumers."""
         options = self.jetstream.options
         return ConsumerCaps(
             server_ack_pending=options.max_ack_pending,
@@ -189,7 +189,7 @@ class JetStreamAccount:
 
     @property
     def consumer_count(self) -> int:
-        """All of them, also those that feed mirrors and sources."""
+        """The number of all consumers, including those that feed mirrors and sources."""
         return sum(len(intake.stream.consumers.by_name) for intake in self.streams.values())
 
     @property
@@ -201,15 +201,15 @@ class JetStreamAccount:
         return self.usage.storage
 
     def check_counts(self, config: StreamConfig) -> None:
-        """Whether the account may have one stream more, and one like this."""
+        """Raise if the account may not have one more stream, or not one with this many consumers."""
         check_counts(self.limits, config, len(self.streams) - (config.name in self.streams))
 
     def check_create(self, config: StreamConfig) -> None:
-        """Whether the account and the server have room for a new stream."""
+        """Raise if the account or the server has no room for a new stream."""
         self._check_reservation(config, config.max_bytes, self._reserved_by_others(config))
 
     def check_update(self, old: StreamConfig, config: StreamConfig) -> None:
-        """Whether they have room for what a stream wants more than before."""
+        """Raise if they have no room for what a changed stream reserves in addition."""
         check_consumers(self.limits, config)
         added = max(max(config.max_bytes, 0) - max(old.max_bytes, 0), 0)
         own = max(config.max_bytes, 0) - added
@@ -227,7 +227,7 @@ class JetStreamAccount:
         return usage_of(others).reserved(config.storage)
 
     def _guard(self, intake: Intake) -> Callable[[int, int], bytes | None] | None:
-        """What refuses a batch that the account, or the server, has no room for; None where there is room enough."""
+        """A check that refuses batches beyond the account's or the server's limits; None if these are far away."""
         storage = intake.stream.config.storage
         most = account_limit(self.limits, storage)
         if most < 0 and not self.jetstream.is_scarce:
@@ -243,7 +243,7 @@ class JetStreamAccount:
         return guard
 
     def guard_all(self) -> None:
-        """The server's room has become scarce, or is not any more."""
+        """Update all guards: the server's free space has become scarce, or no longer is."""
         for intake in self.streams.values():
             intake.ingest.guard = self._guard(intake)
 
@@ -251,12 +251,12 @@ class JetStreamAccount:
 
     @property
     def subjects(self) -> list[str]:
-        """What its streams and consumers hear."""
+        """The subjects that its streams and consumers subscribe to."""
         heard = {subject for intake in self.streams.values() for subject in intake.stream.config.subjects}
         return [*sorted(heard), PULLS, ACKS]
 
     async def drain(self) -> None:
-        """Take nothing more; what was taken is durable, and answered, when this returns."""
+        """Accept no more messages; those accepted are durable and answered when this returns."""
         for intake in self.streams.values():
             intake.dispatcher.release()
         for intake in tuple(self.streams.values()):
@@ -266,7 +266,7 @@ class JetStreamAccount:
             intake.dispatcher.release()  # who has asked meanwhile
 
     async def close(self) -> None:
-        """Close the database in good order; one that was lent stays open."""
+        """Close the database; one that the caller provided stays open."""
         if self._reopening is not None:
             self._reopening.cancel()
             self._reopening = None

@@ -1,4 +1,4 @@
-"""INFO: what an account has of JetStream, and what it may have."""
+"""INFO: an account's use of JetStream, and its limits."""
 
 from __future__ import annotations
 

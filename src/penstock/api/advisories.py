@@ -1,4 +1,4 @@
-"""Advisories: what JetStream tells those who listen on $JS.EVENT.ADVISORY. Nothing is made where nobody does."""
+"""Advisories: the events that JetStream publishes on $JS.EVENT.ADVISORY. None is built if nobody subscribes to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ACTIONS = {"create": b"STREAM.CREATED.", "delete": b"STREAM.DELETED.", "modify":
 
 
 class Advisories:
-    """Tells of what one server's JetStream does."""
+    """Publishes the advisories of one server's JetStream."""
 
     def __init__(self, server_name: str, domain: str, now_ns: Callable[[], int]) -> None:
         self._server_name = server_name
@@ -50,7 +50,7 @@ class Advisories:
         self.advise(account, AUDIT, "api_audit", fields)
 
     def limit_reached(self, system: Account | None, dropped: int) -> None:
-        """Requests came faster than they were answered, and the waiting ones were dropped."""
+        """Requests arrived faster than they were answered, and the queued ones were dropped."""
         if system is not None and system.has_interest(LIMIT_REACHED):
             self.advise(system, LIMIT_REACHED, "api_limit_reached", {"server": self._server_name}, {"dropped": dropped})
 
@@ -63,14 +63,14 @@ class Advisories:
     def send(
         self, account: Account, subject: bytes, kind: str, fields: dict[str, Any], last: dict[str, Any] | None = None
     ) -> None:
-        """Any event, with its whole type."""
+        """An event of any type."""
         told = {"type": kind, "id": make_nuid(), "timestamp": time_text(self.now_ns()), **fields}
         if self._domain:
             told["domain"] = self._domain
         account.publish(Origin.EVENT, subject, encode(told | (last or {})))
 
     def _client(self, request: Request) -> dict[str, Any]:
-        """Who asked, without what is empty."""
+        """The client that made a request, without empty fields."""
         client: Any = request.client
         if client is None:
             return {"acc": request.account.name}

@@ -1,4 +1,4 @@
-"""Call: one request to the API on its way; Endpoint: what answers it."""
+"""Call: one request to the API; Endpoint: one kind of request, with the function that answers it."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _BLANK = b" \t\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One kind of request. `handle` gives the fields of the reply after its type, at once or later."""
+    """One kind of request. `handle` returns the fields of the reply after its type, or an awaitable of them."""
 
     subject: str  # after "$JS.API.", up to the names
     names: int  # how many names follow it: streams, consumers
     type: str
     handle: Callable[[Call], Answer]
-    zero: Mapping[str, Any] = field(default_factory=dict)  # what an error's reply shows besides the error
-    is_quiet: bool = False  # a good reply is neither counted nor audited
-    is_uncounted: bool = False  # nor is any other
+    zero: Mapping[str, Any] = field(default_factory=dict)  # fields of an error's reply besides the error
+    is_quiet: bool = False  # a successful reply is neither counted nor audited
+    is_uncounted: bool = False  # no reply is counted or audited
     needs_cluster: bool = False
     takes_more: bool = False  # further tokens may follow the names
-    is_system: bool = False  # the system account asks for it, which has no JetStream of its own
+    is_system: bool = False  # a request of the system account, which has no JetStream of its own
 
 
 class Unanswered(Exception):
-    """A request that nobody answers, as the reference has nobody there."""
+    """The request gets no reply, as in nats-server, which has no responder for it."""
 
 
 class Call:
-    """A request, and the account it is for."""
+    """A request, and the account that it is for."""
 
     __slots__ = ("endpoint", "headers", "jetstream", "names", "request", "strict")
 
@@ -52,7 +52,7 @@ class Call:
         self.names = names
         self.jetstream = jetstream
         self.strict = strict
-        self.headers: bytes | None = None  # of a good reply
+        self.headers: bytes | None = None  # of a successful reply
 
     @property
     def account(self) -> JetStreamAccount:
@@ -61,7 +61,7 @@ class Call:
 
     @property
     def subject(self) -> str:
-        """What comes after `$JS.API.`."""
+        """The subject after `$JS.API.`."""
         return self.request.subject[8:].decode("utf-8", "surrogateescape")
 
     @property
@@ -70,7 +70,7 @@ class Call:
 
     @property
     def is_json(self) -> bool:
-        """Whether there is something to read; where a body may be left out, other text counts as none."""
+        """Whether the body is JSON; where a body is optional, any other text counts as none."""
         return self.payload.lstrip(_BLANK)[:1] in (b"{", b"[")
 
     @property

@@ -1,4 +1,4 @@
-"""ConsumerAdvisories: what is told of one stream's consumers on $JS.EVENT. Nothing is made where nobody listens."""
+"""ConsumerAdvisories: the events of one stream's consumers on $JS.EVENT. None is built if nobody subscribes to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEVER = Moment(ZERO_NS)
 
 
 class ConsumerAdvisories:
-    """Tells of one stream's consumers, in the account that has the stream. See `broker.consumer_news.ConsumerEvents`."""
+    """Publishes events of one stream's consumers in the stream's account (`broker.consumers.events`)."""
 
     def __init__(self, advisories: Advisories, account: Account, stream: str) -> None:
         self._advisories = advisories

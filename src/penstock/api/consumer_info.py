@@ -1,4 +1,4 @@
-"""What the API says of a consumer: its configuration, and how far it is."""
+"""ConsumerInfo: a consumer's configuration, its position and its counts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DURATION_MAX = 2**63 - 1
 
 
 def info_fields(intake: Intake, consumer: Consumer, *, has_config: bool = True, has_versions: bool = True) -> Fields:
-    """The fields of a ConsumerInfo. The caller has the stream's lock.
+    """The fields of a ConsumerInfo. The caller holds the stream's lock.
 
     has_versions: the metadata names our version, as in replies about one consumer.
     """
@@ -61,7 +61,7 @@ def config_fields(config: ConsumerConfig, *, has_versions: bool) -> Fields:
 
 
 def pause_remaining(config: ConsumerConfig, wall_ns: int) -> int:
-    """How long it is still paused, in nanoseconds, as far as Go can count them; 0: it is not."""
+    """How much longer the consumer is paused, in nanoseconds that fit Go's int64; 0: it is not paused."""
     return min(max(config.pause_until.ns - wall_ns, 0), DURATION_MAX) if config.pause_until is not None else 0
 
 
@@ -73,7 +73,7 @@ def _place(consumer_seq: int, stream_seq: int, last_ns: int) -> Fields:
 
 
 def _group(config: ConsumerConfig, pins: list[tuple[str, str, int]]) -> Fields:
-    """The first group, which is the only one that the reference tells of, and who is served in it."""
+    """The first priority group, the only one that nats-server reports, and its pinned client."""
     fields: Fields = {"group": config.priority_groups[0]}
     pin_id, since_ns = next(((pin, ns) for _, pin, ns in pins if pin), ("", 0))
     if pin_id:

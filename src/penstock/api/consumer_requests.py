@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.api.call import Answer, Call, Endpoint, Fields, Unanswered
 from penstock.api.consumer_info import info_fields, pause_remaining
 from penstock.api.consumers import IDENTITY, find_consumer, identity_header, written
-from penstock.api.locked import changed
+from penstock.api.stream_lock import change_locked
 from penstock.consumer.moment import ZERO_NS, Moment, format_moment
 from penstock.consumer.requests import check_unpin, decode_pause, decode_reset, decode_unpin, reset_seq, with_pause
 from penstock.wire.headers import find
@@ -39,7 +39,7 @@ async def _pause(intake: Intake, name: str, until: Moment | None) -> Fields:
             fields |= {"paused": True, "pause_remaining": remaining}
         return fields, written(intake, consumer)
 
-    fields, position = await changed(intake, change)
+    fields, position = await change_locked(intake, change)
     await intake.consumers_durable(position)
     return fields
 
@@ -58,11 +58,11 @@ async def _unpin(intake: Intake, name: str, group: str) -> Fields:
         intake.news.unpinned(consumer, group, "admin")
         return {}
 
-    return await changed(intake, change)
+    return await change_locked(intake, change)
 
 
 def reset(call: Call) -> Answer:
-    """In the reference each consumer hears this itself: without one, nobody answers."""
+    """In nats-server each consumer subscribes to this subject: without a consumer there is no reply."""
     intake = call.account.streams.get(call.names[0])
     if intake is None or call.names[1] not in intake.stream.consumers.by_name:
         raise Unanswered
@@ -84,7 +84,7 @@ async def _reset(call: Call, intake: Intake, wanted: int) -> Fields:
             intake.deliveries[consumer.name].reset()
         return {**info_fields(intake, consumer), "reset_seq": seq}, written(intake, consumer)
 
-    fields, position = await changed(intake, change)
+    fields, position = await change_locked(intake, change)
     await intake.consumers_durable(position)
     if call.request.headers is not None and find(call.request.headers, IDENTITY.encode()) is not None:
         call.headers = identity_header(intake)

@@ -1,4 +1,4 @@
-"""CONSUMER: create, look at, list, delete."""
+"""CONSUMER: create, info, list, delete."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.api.call import Answer, Call, Endpoint, Fields
 from penstock.api.consumer_info import info_fields, pause_remaining
-from penstock.api.locked import changed, locked
+from penstock.api.stream_lock import change_locked, read_locked
 from penstock.broker.consumers.dispatcher import LET_GO_SLICE
 from penstock.consumer.config_json import CreateRequest, decode_request
 from penstock.consumer.names import hash_name
@@ -32,7 +32,7 @@ _PAGE = Struct("server.JSApiConsumersRequest", {"offset": "int"})
 _NO_PAGE = {"total": 0, "offset": 0, "limit": 0, "consumers": []}
 
 
-# Coming and going.
+# Create and delete.
 
 
 def create(call: Call) -> Answer:
@@ -45,7 +45,7 @@ def create(call: Call) -> Answer:
 
 
 def _check_identity(call: Call, intake: Intake) -> None:
-    """Those who feed mirrors and sources may say which stream they mean, and are told which it is."""
+    """A request from a mirror or source may name the stream's identity, and its reply has that identity."""
     identity = identity_of(intake)
     wanted = find(call.request.headers, IDENTITY.encode()) if call.request.headers is not None else None
     if wanted and wanted.decode("utf-8", "replace") != identity:
@@ -58,7 +58,7 @@ def identity_header(intake: Intake) -> bytes:
 
 
 def identity_of(intake: Intake) -> str:
-    """What tells a stream from one that had its name before: it follows from the time of its creation."""
+    """The identity that distinguishes a stream from an earlier one of its name; derived from the creation time."""
     return hash_name(time_text(intake.stream.identity.created_ns))
 
 
@@ -83,7 +83,7 @@ async def _create(call: Call, intake: Intake, config: ConsumerConfig, request: C
             fields.pop("push_bound", None)  # the reference has not looked yet who hears the new one
         return consumer, fields, written(intake, consumer)
 
-    consumer, fields, position = await changed(intake, make)
+    consumer, fields, position = await change_locked(intake, make)
     await intake.consumers_durable(position)
     if pause_remaining(consumer.config, intake.stream.store.clock.wall_ns()):
         intake.news.paused(consumer)
@@ -91,12 +91,12 @@ async def _create(call: Call, intake: Intake, config: ConsumerConfig, request: C
 
 
 def written(intake: Intake, consumer: Consumer) -> int:
-    """The position of the log after a change of `consumer`; 0, which is reached already, where it is kept in memory."""
+    """The consumer log's position after a change of `consumer`; 0 for one in memory, which need not be awaited."""
     return intake.flush_consumers() if consumer.number else 0
 
 
 def _is_bound(intake: Intake, name: str) -> bool:
-    """Whether somebody hears what the consumer delivers."""
+    """Whether the consumer's deliver subject has a subscriber."""
     delivery = intake.deliveries.get(name)
     return delivery is not None and delivery.is_push_bound
 
@@ -115,20 +115,20 @@ async def _delete(intake: Intake, name: str) -> Fields:
         gone = consumers.delete(name, lets_go=False)
         return gone, consumers.let_go(gone, LET_GO_SLICE), written(intake, gone)
 
-    gone, seq, position = await changed(intake, remove)
+    gone, seq, position = await change_locked(intake, remove)
     while seq:
         await asyncio.sleep(0)
-        seq = await changed(intake, lambda: consumers.let_go(gone, LET_GO_SLICE, seq))  # noqa: B023
+        seq = await change_locked(intake, lambda: consumers.let_go(gone, LET_GO_SLICE, seq))  # noqa: B023
     gone.engine.release()
     await intake.consumers_durable(position)
     return {"success": True}
 
 
-# Looking.
+# Info and lists.
 
 
 def find_consumer(intake: Intake, name: str) -> Consumer:
-    """The consumer with this name; ConsumerNotFound otherwise. The caller has the stream's lock."""
+    """The consumer with this name; ConsumerNotFound otherwise. The caller holds the stream's lock."""
     consumer = intake.stream.consumers.by_name.get(name)
     if consumer is None:
         raise ConsumerNotFound
@@ -143,7 +143,7 @@ def info(call: Call) -> Answer:
 
 async def _info(intake: Intake, name: str) -> Fields:
     await intake.settled()
-    return await locked(intake, lambda: info_fields(intake, find_consumer(intake, name)))
+    return await read_locked(intake, lambda: info_fields(intake, find_consumer(intake, name)))
 
 
 def names(call: Call) -> Fields:
@@ -167,14 +167,14 @@ async def _listing(intake: Intake, found: list[str], offset: int) -> Fields:
 
     for start in range(0, len(shown), SLICE):
         some = shown[start : start + SLICE]
-        parts += map(encode, await locked(intake, lambda: describe(some)))  # noqa: B023
+        parts += map(encode, await read_locked(intake, lambda: describe(some)))  # noqa: B023
         await asyncio.sleep(0)
     consumers = msgspec.Raw(b"[" + b",".join(parts) + b"]")
     return {"total": len(found), "offset": offset, "limit": LIST_MAX, "consumers": consumers}
 
 
 def _page(call: Call) -> tuple[Intake, list[str], int]:
-    """A stream, its consumers' names, sorted, and where the page begins."""
+    """A stream, the sorted names of its consumers, and the index where the page begins."""
     wanted = call.decode(_PAGE) if call.is_json else {}
     intake = call.account.stream(call.names[0])
     found = sorted(consumer.name for consumer in intake.stream.consumers if not consumer.config.direct)

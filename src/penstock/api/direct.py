@@ -1,7 +1,7 @@
 """DIRECT.GET: stored messages as they are, without JSON around them. Forms: docs/wire.md, "Direct get".
 
-A stream with allow_direct answers; the others have no responder. Only what is durable is read. A long batch leaves in
-slices, and what is asked of the same stream meanwhile waits behind it.
+A stream with allow_direct answers; others have no responder. Only durable messages are read. A long batch is sent in
+slices, and later requests to the same stream wait behind it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Wanted = dict[str, Any]
 
 
 class DirectRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A request as clients write it; one that does not fit is read again, slowly, as Go's decoder would."""
+    """A request as clients write it. One that does not parse like this is read again, slowly, as Go's decoder would."""
 
     seq: int = 0
     last_by_subj: str = ""
@@ -65,7 +65,7 @@ _DECODER = msgspec.json.Decoder(DirectRequest)
 
 
 def read_request(payload: bytes) -> Wanted:
-    """The fields that say something; InvalidJson where it is no request."""
+    """The fields that are set; InvalidJson if the body is no request."""
     try:
         wanted: Wanted = msgspec.to_builtins(_DECODER.decode(payload))
         if not 0 <= wanted.get("seq", 0) < SEQ_STOP or not 0 <= wanted.get("up_to_seq", 0) < SEQ_STOP:
@@ -81,7 +81,7 @@ def read_request(payload: bytes) -> Wanted:
 
 
 class Direct:
-    """One stream's direct gets. Belongs to the loop's thread."""
+    """Answers one stream's direct gets. Belongs to the loop's thread."""
 
     def __init__(self, account: Account, stream: Stream, max_pending: int) -> None:
         self._stream = stream
@@ -94,7 +94,7 @@ class Direct:
         self._work: deque[Work] = deque()
 
     def handle(self, request: Request, key: bytes) -> None:
-        """Answer one request; `key` is the subject in its own subject, if there is one."""
+        """Answer one request; `key` is the message subject in the request's subject, if there is one."""
         if request.reply is None:
             return
         try:
@@ -239,7 +239,7 @@ class Direct:
         request.respond(b"", END % (pending, last) + b"Nats-UpTo-Sequence: %d\r\n\r\n" % up_to)
 
     def _last_seqs(self, wanted: Wanted) -> tuple[int, list[int]] | bytes:
-        """Up to which sequence, and which; or the status that says why not."""
+        """The upper sequence and the sequences to send, or the status that refuses the request."""
         engine, query = self._store.engine, self._store.query
         up_to = wanted.get("up_to_seq", 0)
         if "up_to_time" in wanted:
@@ -263,7 +263,7 @@ class _Refused(Exception):
 
 
 def get_direct(request: Request) -> None:
-    """A request on $JS.API.DIRECT.GET: find the stream that answers it."""
+    """Pass a request on $JS.API.DIRECT.GET to the stream that answers it."""
     name, dot, key = request.subject[PREFIX_SIZE:].partition(b".")
     jetstream = request.account.jetstream
     direct = jetstream.direct.get(name) if jetstream is not None else None
@@ -278,7 +278,7 @@ def get_direct(request: Request) -> None:
 
 
 def no_responders(request: Request) -> None:
-    """Answer as if nobody heard the subject: it is of those that are served one by one."""
+    """Answer as if the subject had no subscriber."""
     client = request.client
     if request.reply is not None and client is not None and client.has_no_responders:
         request.respond(b"", b"NATS/1.0 503\r\nNats-Subject: %s\r\n\r\n" % request.subject)

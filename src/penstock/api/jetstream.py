@@ -1,7 +1,7 @@
-"""JetStream: what a server has of it. The store directory, the accounts that use it, the API, limits for all of them.
+"""JetStream of one server: the store directory, the accounts that use it, the API, and the limits of all accounts.
 
-The store directory is a Penstock store like any other: `penstock.open` opens the streams of account $G when the server
-has stopped, and those of the others with their account's name.
+The store directory is an ordinary Penstock store: when the server has stopped, `penstock.open` opens the streams of
+account $G, and with `account=` those of the others.
 """
 
 from __future__ import annotations
@@ -18,13 +18,22 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.api import account_info, consumer_requests, consumers, messages, purge, snapshots, standalone, streams
+from penstock.api import (
+    account_info,
+    cluster_requests,
+    consumer_requests,
+    consumers,
+    messages,
+    purge,
+    snapshots,
+    streams,
+)
 from penstock.api.account import JetStreamAccount
 from penstock.api.advisories import Advisories
 from penstock.api.call import Call, Endpoint, Fields
 from penstock.api.direct import get_direct, no_responders
-from penstock.api.farewell import Farewell
 from penstock.api.request import Api
+from penstock.api.shutdown_replies import ShutdownReplies
 from penstock.api.usage import ServerLimits, Usage, server_limits
 from penstock.broker.account import Account, Request, Service
 from penstock.broker.routing.origin import Origin
@@ -43,11 +52,11 @@ ENDPOINTS = (
     *consumers.ENDPOINTS,
     *consumer_requests.ENDPOINTS,
     *snapshots.ENDPOINTS,
-    *standalone.ENDPOINTS,
+    *cluster_requests.ENDPOINTS,
 )
-TEMPORARY = os.path.join(tempfile.gettempdir(), "nats", "penstock")  # where no store_dir is given
+TEMPORARY = os.path.join(tempfile.gettempdir(), "nats", "penstock")  # if no store_dir is given
 WATCH_S = 1.0
-SCARCE_BYTES = 1 << 30  # more than one second can bring: with less room every batch is looked at
+SCARCE_BYTES = 1 << 30  # more than one second can write: with less space left, every batch is checked
 _PLAIN = re.compile(r"[^\x00-\x20\x7f.*>/\\%]")
 DIRECT = b"$JS.API.DIRECT.GET"
 NEXT = b"CONSUMER.MSG.NEXT."
@@ -56,19 +65,19 @@ SERVED = (b"STREAM.", b"CONSUMER.", b"DIRECT.", b"META.", b"SERVER.", b"ACCOUNT.
 
 
 def folder_of(account: str) -> str:
-    """The folder of an account in the store: its name, with what a folder's name cannot have as %2E and the like."""
+    """The folder of an account in the store: its name, with characters that folders cannot have written as %2E."""
     return "".join(
         char if _PLAIN.match(char) else "".join(f"%{byte:02X}" for byte in char.encode()) for char in account
     )
 
 
-def _pass_on(request: Request) -> int:
-    """Publish a client's message on the subject that it stands for: how many heard it."""
+def _republish(request: Request) -> int:
+    """Publish a client's message on the subject that it was mapped to; returns how many subscribers received it."""
     return request.account.publish(Origin.CLIENT, request.subject, request.payload, request.headers, request.reply)
 
 
 class Host(Protocol):
-    """What JetStream needs of its server."""
+    """The server, as far as JetStream depends on it."""
 
     name: str
     loop: asyncio.AbstractEventLoop
@@ -80,10 +89,10 @@ class Host(Protocol):
 
 
 class JetStream:
-    """A server's JetStream, from `start` to `stop`. Belongs to the loop's thread."""
+    """JetStream of one server, from `start` to `stop`. Belongs to the loop's thread."""
 
     def __init__(self, options: JetStreamOptions, server: Host, database: Database | None = None) -> None:
-        """`database` is one that the caller has opened: it serves its account, and stays open at the end."""
+        """`database` is one that the caller opened: it serves its account, and stays open at the end."""
         self.options = options
         self.server_name = server.name
         self.domain = options.domain
@@ -106,15 +115,15 @@ class JetStream:
         )
         self.is_closed = False
         self.is_scarce = False
-        self._farewell: Farewell | None = None  # once it stops
+        self._shutdown_replies: ShutdownReplies | None = None  # once it stops
         self._services: dict[Account, list[Service]] = {}
         self._watch: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """Find the store directory, and how much room there is. Accounts are enabled one by one after this."""
+        """Create the store directory and compute the limits. Accounts are enabled one by one after this."""
         await asyncio.to_thread(self._make_store_dir)
         self.limits = server_limits(self.options.max_memory, self.options.max_storage, self.store_dir)
-        self._look()
+        self._watch_space()
         self.api.system = self._server.system
         if self._server.system is not None:
             self._serve(self._server.system)
@@ -136,7 +145,7 @@ class JetStream:
     # Accounts.
 
     def check_shares(self, shares: Iterable[JetStreamLimits]) -> None:
-        """Raise where accounts are promised more together than there is."""
+        """Raise if the accounts' limits together exceed the server's."""
         given = list(shares)
         memory = sum(max(share.max_memory, 0) for share in given)
         storage = sum(max(share.max_storage, 0) for share in given)
@@ -152,7 +161,7 @@ class JetStream:
             )
 
     async def enable(self, account: Account, limits: JetStreamLimits) -> JetStreamAccount:
-        """Give an account JetStream: its streams are open and take messages when this returns."""
+        """Enable JetStream for an account: its streams are open and accept messages when this returns."""
         lent = self._lent
         if lent is not None and lent.account == account.name:
             database = lent
@@ -167,18 +176,18 @@ class JetStream:
         return found
 
     def refuse(self, account: Account) -> None:
-        """An account without JetStream: its requests are answered so."""
+        """Answer the requests of an account without JetStream: it is not enabled."""
         self._serve(account)
 
     async def disable(self, account: Account) -> None:
-        """Take JetStream from an account; what it stored stays in the store, and its requests are answered so."""
+        """Disable JetStream for an account. Its streams stay in the store; its requests are refused from now on."""
         found = self.accounts.pop(account.name, None)
         if found is not None:
             await found.drain()
             await found.close()
 
     def forget(self, account: Account) -> None:
-        """An account is gone, and has been disabled: nobody answers its requests any more."""
+        """Stop answering the requests of an account that was disabled and then removed."""
         for service in self._services.pop(account, ()):
             service.close()
 
@@ -199,23 +208,23 @@ class JetStream:
 
     def _request(self, request: Request) -> None:
         subject = request.subject
-        is_system = request.account is self._server.system  # it has no streams to be read from
+        is_system = request.account is self._server.system  # it has no streams to read from
         if (
             not is_system
             and subject.startswith(DIRECT)
             and (len(subject) == len(DIRECT) or subject[len(DIRECT)] == ord("."))
         ):
-            if self._farewell is not Farewell.SILENCE:
+            if self._shutdown_replies is not ShutdownReplies.SILENCE:
                 get_direct(request)
-        elif self._farewell is None:
+        elif self._shutdown_replies is None:
             self.api.handle(request)
 
     def _domain_request(self, request: Request) -> None:
-        """The same under the domain's own name; buckets are published to there. All else there is nobody's."""
+        """A request under the domain's name, or a publish to a bucket there. Other subjects have no responders."""
         tail = request.subject[len(self.domain) + 9 :]
         if tail.startswith(MAPPED):
             request.subject = tail
-            if not _pass_on(request):
+            if not _republish(request):
                 no_responders(request)
             return
         if not tail.startswith(SERVED) and tail != b"INFO":
@@ -223,13 +232,13 @@ class JetStream:
             return
         request.subject = b"$JS.API." + tail
         if tail.startswith(NEXT):
-            if not _pass_on(request):
+            if not _republish(request):
                 no_responders(request)
         else:
             self._request(request)
 
     async def _purge_account(self, call: Call) -> Fields:
-        """The system account has all streams of an account deleted; one that there is not has none."""
+        """Delete all streams of an account for the system account; an unknown account has none."""
         account = self.accounts.get(call.names[0])
         names = sorted(account.streams) if account is not None else []
         has_account = call.names[0] in self._server.accounts
@@ -242,10 +251,10 @@ class JetStream:
                 try:
                     await streams.delete_stream(account, name)
                 except StreamNotFound:
-                    continue  # somebody was quicker
+                    continue  # it was deleted meanwhile
         return {"initiated": True}
 
-    # What all accounts take together.
+    # Usage of all accounts.
 
     @property
     def usage(self) -> Usage:
@@ -288,13 +297,13 @@ class JetStream:
         return self.api.inflight
 
     def is_exhausted(self, storage: str) -> bool:
-        """Whether streams of this storage have used up the server's room."""
+        """Whether streams with this storage have used up the server's limit."""
         return self.usage.used(storage) > self.limits.of(storage)
 
-    def _look(self) -> None:
-        """Now and then: has the room become scarce, or is there some again?"""
+    def _watch_space(self) -> None:
+        """Check once a second whether free space has become scarce, or no longer is."""
         if self.options.max_storage < 0 and self.is_exhausted("file"):
-            # Nobody has set the limit: it was worked out at the start, maybe on a full disk. It never shrinks.
+            # The limit was not configured but computed at the start, maybe on a full disk. It never shrinks.
             now = server_limits(self.options.max_memory, self.options.max_storage, self.store_dir)
             if now.max_storage > self.limits.max_storage:
                 self.limits = now
@@ -304,20 +313,20 @@ class JetStream:
             self.is_scarce = is_scarce
             for account in self.accounts.values():
                 account.guard_all()
-        self._watch = self.loop.call_later(WATCH_S, self._look)
+        self._watch = self.loop.call_later(WATCH_S, self._watch_space)
 
     # The end.
 
-    async def quiet(self, farewell: Farewell) -> None:
-        """Take nothing more; what was taken is durable and answered when this returns. Only the first call counts."""
-        if self._farewell is not None:
+    async def quiet(self, replies: ShutdownReplies) -> None:
+        """Accept no more; what was accepted is durable and answered when this returns. Only the first call counts."""
+        if self._shutdown_replies is not None:
             return
-        self._farewell = farewell
-        if farewell is Farewell.GONE:
+        self._shutdown_replies = replies
+        if replies is ShutdownReplies.NO_RESPONDERS:
             for services in self._services.values():
                 for service in services:
                     service.close()
-        elif farewell is Farewell.SILENCE:
+        elif replies is ShutdownReplies.SILENCE:
             for jetstream in self.accounts.values():
                 for subject in jetstream.subjects:
                     jetstream.account.serve(subject, _ignore)
@@ -325,14 +334,14 @@ class JetStream:
         for account in tuple(self.accounts.values()):
             await account.drain()
 
-    async def stop(self, farewell: Farewell = Farewell.GONE) -> None:
-        """Answer what is under way, take nothing more, close the stores in good order. Twice is harmless.
+    async def stop(self, replies: ShutdownReplies = ShutdownReplies.NO_RESPONDERS) -> None:
+        """Answer the requests in progress, accept no more, and close all databases. Calling it twice is harmless.
 
-        All are closed; of those that could not be in good order, the first one's error is raised.
+        If closing some of them fails, all are closed and the first error is raised.
         """
         if self.is_closed:
             return
-        await self.quiet(farewell)
+        await self.quiet(replies)
         self.is_closed = True
         if self._watch is not None:
             self._watch.cancel()
@@ -349,7 +358,7 @@ class JetStream:
 
 
 def _make_own_folder(path: str) -> None:
-    """A folder where everybody may make one: it must be ours, or somebody else decides what the store holds."""
+    """Create a folder in a place where every user may create one: refuse it if another user can write to it."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
     found = os.lstat(path)
@@ -363,4 +372,4 @@ def _make_own_folder(path: str) -> None:
 
 
 def _ignore(request: Request) -> None:
-    """Heard, and not answered."""
+    """A handler that sends no reply."""

@@ -1,4 +1,4 @@
-"""STREAM.MSG: one stored message looked at or deleted."""
+"""STREAM.MSG: get or delete one stored message."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def get(call: Call) -> Answer:
 
 
 async def _get_later(stream: Stream, wanted: dict[str, Any]) -> Fields:
-    """Another thread has the stream: wait in a thread, not in the loop."""
+    """Get a message while another thread holds the stream's lock: a helper thread waits, not the loop."""
 
     def wait() -> Fields:
         with stream._lock:
@@ -92,8 +92,7 @@ def _get(stream: Stream, wanted: dict[str, Any]) -> Fields:
 
 
 def find_seq(stream: Stream, wanted: dict[str, Any]) -> int:
-    """The sequence that a get asks for, 0 for none; whether a message is there is not known yet. The caller has the
-    stream's lock."""
+    """The sequence that a get asks for; 0: none. A message may be missing there. The caller holds the stream's lock."""
     engine = stream.store.engine
     start, after, seq = wanted.get("start_time"), wanted.get("next_by_subj", ""), wanted.get("seq", 0)
     if start is not None:
@@ -106,7 +105,7 @@ def find_seq(stream: Stream, wanted: dict[str, Any]) -> int:
 
 
 def last_seq(stream: Stream, subject: str) -> int:
-    """The newest durable sequence of a subject or filter; 0 when there is none."""
+    """The last durable sequence of a subject or filter; 0 if there is none."""
     if not is_valid_filter(subject):
         return 0
     engine, query = stream.store.engine, stream.store.query

@@ -1,4 +1,4 @@
-"""STREAM.PURGE: everything, a subject, below a sequence, all but the newest."""
+"""STREAM.PURGE: delete all messages, those of a subject, those below a sequence, or all but the newest."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from penstock.store.base import PURGE
 from penstock.wire.go_decode import Struct
 
 SEQ_STOP = 2**63
-SLICE = 2048  # messages that go under one hold of the stream's lock, …
-SPAN = 65536  # … and sequences that are looked through for them
+SLICE = 2048  # messages deleted while the stream's lock is held once, …
+SPAN = 65536  # … and sequences searched for them
 _PURGE = Struct("server.JSApiStreamPurgeRequest", {"seq": "uint64", "filter": "string", "keep": "uint64"})
 
 
@@ -42,13 +42,13 @@ async def _purge(intake: Intake, subject: str, seq: int, keep: int) -> Fields:
         purged = await asyncio.to_thread(purge_in_slices, intake.stream, subject, seq, keep)
     except StoreError as error:
         raise PurgeFailed(str(error)) from error
-    intake.dispatcher.committed()  # some may have had one of them in hand
+    intake.dispatcher.committed()  # some may have had one of them as the next candidate
     intake.was_purged = intake.was_purged or (subject in ("", ">") and not keep and not seq)
     return {"success": True, "purged": purged}
 
 
 def purge_in_slices(stream: Stream, subject: str, seq: int, keep: int) -> int:
-    """As `Stream.purge`, in one commit; where messages go one by one, others get the stream in between."""
+    """As `Stream.purge`, in one commit. If messages are deleted one by one, the lock is released between slices."""
     if subject in ("", ">") and not keep:
         return stream.purge(subject, seq=seq)
     store, index, query = stream.store, stream.store.index, stream.store.query
@@ -62,7 +62,7 @@ def purge_in_slices(stream: Stream, subject: str, seq: int, keep: int) -> int:
             start = query.next_seq((), start, stop)
             if not start:
                 break
-            if keep and others != index.messages - index.last_seq:  # at first, and when somebody else took some away
+            if keep and others != index.messages - index.last_seq:  # at first, and when others deleted some meanwhile
                 most = purged + max(query.pending(filters, start) - query.pending(filters, stop) - keep, 0)
             part, count = min(start + SPAN, stop), min(SLICE, most - purged)
             found = store.engine.delete_matching(filters, start, part, 0, count, PURGE, store.clock.now_ns())

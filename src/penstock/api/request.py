@@ -1,7 +1,7 @@
 """Api: requests on $JS.API, from the subject to the reply. One for the server; the accounts share its queue.
 
-What can be answered at once is, in the turn of the loop in which it came; what waits for the disk, or takes long, is
-queued behind the earlier requests of the same connection, so that each connection hears its answers in order.
+A request that can be answered at once is answered in the same turn of the loop. One that waits for the disk, or takes
+long, is queued behind the earlier requests of its connection, so that each connection gets its replies in order.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ log = logging.getLogger("penstock.api")
 TYPE = "io.nats.jetstream.api.v1."
 SYSTEM_RESPONSE = Endpoint("", 0, "system_response", lambda call: {})
 SYSTEM_NOUNS = ("ACCOUNT", "META", "SERVER")
-QUEUE_BYTES_MAX = 128 * 1024 * 1024  # of requests that wait: ours, besides the reference's count
-INLINE_S = 0.001  # so long requests are answered at once in one turn of the loop; the rest waits for the next
+QUEUE_BYTES_MAX = 128 * 1024 * 1024  # of queued requests; ours, in addition to nats-server's limit on their count
+INLINE_S = 0.001  # time per turn of the loop for requests that are answered at once; later ones are queued
 PREFIX_TOKENS_MAX = 3
 
 
 class Api:
-    """Answers requests with the endpoints it is given."""
+    """Dispatches requests to their endpoints and sends the replies."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Api:
     ) -> None:
         self._endpoints: dict[tuple[str, int], Endpoint] = {}
         self._open_ended: dict[str, Endpoint] = {}
-        self._for_system: dict[str, Endpoint] = {}  # each with one name
+        self._for_system: dict[str, Endpoint] = {}  # each takes one name
         for endpoint in endpoints:
             if endpoint.is_system:
                 self._for_system[endpoint.subject] = endpoint
@@ -76,7 +76,7 @@ class Api:
         self.errors = 0
 
     def handle(self, request: Request) -> None:
-        """A request whose subject begins with $JS.API. and is none for a direct get."""
+        """Answer a request on $JS.API that is not a direct get."""
         tokens = request.subject[8:].decode("utf-8", "surrogateescape").split(".")
         is_system = request.account is self.system and tokens != ["INFO"]
         found = self._find_for_system(tokens) if is_system else self._find(tokens)
@@ -115,7 +115,7 @@ class Api:
         return None
 
     def _find_for_system(self, tokens: list[str]) -> tuple[Endpoint, list[str]] | None:
-        """What the system account may ask for. What only a cluster has there is answered by nobody."""
+        """The endpoint of a request from the system account; None for those that only a cluster answers."""
         if tokens[0] not in SYSTEM_NOUNS:
             return SYSTEM_RESPONSE, []
         endpoint = self._for_system.get(".".join(tokens[:-1]))
@@ -155,7 +155,7 @@ class Api:
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self, lane_id: int, lane: deque[Call], call: Call, answer: Answer) -> None:
-        """Finish one call, then those that came behind it."""
+        """Finish one call, then those queued behind it."""
         await self._finish(call, answer)
         self.inflight -= 1
         await self._drain(lane_id, lane)
@@ -178,15 +178,15 @@ class Api:
             del self._lanes[lane_id]
 
     async def close(self) -> None:
-        """Let what is under way come to its end. Nothing is answered after it."""
+        """Wait for the requests in progress. None is answered afterwards."""
         while self._tasks:
             await asyncio.wait(tuple(self._tasks))
-        self._for_system.clear()  # of JetStream itself, which has us
+        self._for_system.clear()  # breaks the reference cycle with JetStream
 
     # One call.
 
     def _begin(self, call: Call) -> Answer | None:
-        """Answer at once (None), or give what has to be waited for."""
+        """Answer at once and return None, or return the awaitable of the answer."""
         endpoint = call.endpoint
         try:
             if endpoint.needs_cluster:
@@ -238,7 +238,7 @@ class Api:
         self._send(call, encode(fields), is_error=True)
 
     def _fail(self, call: Call) -> None:
-        """Our own mistake: the log has the trace, the client a word."""
+        """Answer a request that failed by our mistake: the log gets the traceback, the client a general error."""
         subject = call.request.subject.decode("utf-8", "backslashreplace")
         log.exception("a request on %s failed", subject)
         self._refuse(call, ApiError("internal error; the server's log says more"))
@@ -258,5 +258,5 @@ class Api:
 
 
 def store_refusal(error: StoreError) -> ApiError:
-    """What a request is told that the store could not serve; a stream that was closed meanwhile is a deleted one."""
+    """The ApiError for an error of the store; a stream that was closed meanwhile was deleted."""
     return StreamNotFound() if isinstance(error, StoreClosed) else ApiError(str(error))

@@ -1,4 +1,4 @@
-"""Snapshots of streams are not there yet. Who asks for one, or brings one back, hears so at once and need not wait."""
+"""STREAM.SNAPSHOT and STREAM.RESTORE: this version has no snapshots, so both requests are refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from penstock.errors import RestoreMissing, SnapshotMissing
 
 
 def snapshot(call: Call) -> Fields:
-    call.account.stream(call.names[0])  # that it does not exist weighs more
+    call.account.stream(call.names[0])  # StreamNotFound comes first
     raise SnapshotMissing
 
 

@@ -1,4 +1,4 @@
-"""What the API says of a stream: its configuration, state and age."""
+"""StreamInfo: a stream's configuration, state and creation time."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Fields = dict[str, Any]
 def info_fields(
     intake: Intake, *, domain: str = "", leader: str = "", has_versions: bool = True, has_details: bool = False
 ) -> Fields:
-    """The fields of a StreamInfo. The caller has waited until what was appended is durable, and has the stream's lock.
+    """The fields of a StreamInfo. The caller has waited until all appends are durable, and holds the stream's lock.
 
-    has_versions: the metadata names our version, as in replies about one stream. leader: who leads it, where that is
-    told. has_details: deleted sequences one by one.
+    has_versions: the metadata names our version, as in replies about one stream. leader: the leader's name, if the
+    reply has one. has_details: lists deleted sequences.
     """
     stream = intake.stream
     store = stream.store
@@ -48,7 +48,7 @@ def info_fields(
 
 
 def count_of(stream: Stream) -> int:
-    """How many consumers a stream has, without those that feed mirrors and sources directly."""
+    """The number of a stream's consumers, without those that feed mirrors and sources."""
     return sum(not consumer.config.direct for consumer in stream.consumers)
 
 
@@ -61,7 +61,7 @@ def config_fields(config: StreamConfig, *, has_versions: bool) -> Fields:
 
 
 def state_fields(state: StoreState, *, has_details: bool, is_file: bool, is_fresh: bool, consumer_count: int) -> Fields:
-    """`is_fresh`: it never held a message, has no first sequence of its own, and was not purged."""
+    """`is_fresh`: the stream never held a message, has no configured first sequence, and was not purged."""
     fields: Fields = {
         "messages": state.messages,
         "bytes": state.bytes,

@@ -1,4 +1,4 @@
-"""STREAM: create, update, delete, look at, list."""
+"""STREAM: create, update, delete, info, list."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.api.call import Answer, Call, Endpoint, Fields
-from penstock.api.locked import locked, under_lock
 from penstock.api.stream_info import info_fields
+from penstock.api.stream_lock import read_locked, read_locked_blocking
 from penstock.api.usage import check_window, within_window
 from penstock.base.subject import is_valid_filter
 from penstock.consumer.requests import check_limits
@@ -54,7 +54,7 @@ _NAMES_STORAGE = re.compile(rb'"storage"\s*:', re.IGNORECASE)
 _NO_PAGE = {"total": 0, "offset": 0, "limit": 0}
 
 
-# Coming, changing, going.
+# Create, update, delete.
 
 
 async def create(call: Call) -> Fields:
@@ -77,7 +77,7 @@ async def create(call: Call) -> Fields:
         elif not same(intake.stream.config, checked):
             raise StreamNameInUse
     await intake.settled()
-    fields = await locked(intake, lambda: {**info_fields(intake), "did_create": True})
+    fields = await read_locked(intake, lambda: {**info_fields(intake), "did_create": True})
     if is_new:
         account.tell_soon(config.name, "create")
     return fields
@@ -111,20 +111,20 @@ async def update(call: Call) -> Fields:
         old = intake.stream.config
         checked = await asyncio.to_thread(check_update, old, config, pedantic=pedantic)
         account.check_update(old, checked)
-        await locked(intake, lambda: check_limits(old, checked, intake.stream.consumers.configs))
+        await read_locked(intake, lambda: check_limits(old, checked, intake.stream.consumers.configs))
         try:
             await asyncio.to_thread(account.database.update_stream, config, pedantic=pedantic)
         except (StoreError, OSError) as error:
             raise StreamUpdateFailed(str(error)) from error
         account.follow(config.name)
     await intake.settled()
-    fields = await locked(intake, lambda: info_fields(intake, domain=account.jetstream.domain))
+    fields = await read_locked(intake, lambda: info_fields(intake, domain=account.jetstream.domain))
     account.tell_soon(config.name, "modify")
     return fields
 
 
 async def _validated(account: JetStreamAccount, config: StreamConfig, pedantic: bool) -> StreamConfig:
-    """The configuration with its defaults, by the stream's rules and the account's, in the reference's order."""
+    """The configuration with its defaults. Rules of streams and of the account are checked in nats-server's order."""
     try:
         if len(config.subjects or ()) > SUBJECTS_AT_ONCE:
             checked = await asyncio.to_thread(validate, config, pedantic=pedantic)
@@ -145,7 +145,7 @@ async def delete(call: Call) -> Fields:
 
 
 async def delete_stream(account: JetStreamAccount, name: str) -> None:
-    """Delete a stream, and tell of it."""
+    """Delete a stream, and publish an advisory."""
     async with account.changes:
         if name in account.failed:
             await _delete_failed(account, name)
@@ -167,7 +167,7 @@ async def delete_stream(account: JetStreamAccount, name: str) -> None:
 
 
 async def _delete_failed(account: JetStreamAccount, name: str) -> None:
-    """Delete a stream that could not be opened: nobody uses it."""
+    """Delete a stream that could not be opened; nothing uses it."""
     try:
         await asyncio.to_thread(account.database.delete_stream, name)
     except (StoreError, OSError) as error:
@@ -176,7 +176,7 @@ async def _delete_failed(account: JetStreamAccount, name: str) -> None:
     account.jetstream.advisories.stream_action(account.account, name, "delete")
 
 
-# Looking.
+# Info and lists.
 
 
 def info(call: Call) -> Answer:
@@ -193,7 +193,7 @@ async def _info(call: Call, intake: Intake, wanted: Fields) -> Fields:
     def look() -> Fields:
         return info_fields(intake, domain=jetstream.domain, leader=jetstream.server_name, has_details=has_details)
 
-    fields = await locked(intake, look)
+    fields = await read_locked(intake, look)
     page: Fields = dict(_NO_PAGE)
     subjects = wanted.get("subjects_filter", "")
     if subjects and is_valid_filter(subjects):
@@ -207,14 +207,14 @@ async def _info(call: Call, intake: Intake, wanted: Fields) -> Fields:
 
 
 async def _subjects(intake: Intake, subject: str, offset: int) -> tuple[int, bytes]:
-    """How many subjects match, and a page of them with their counts as JSON; there may be millions."""
+    """The number of matching subjects, and a page of them with their counts as JSON. There may be millions."""
     query = intake.stream.store.query
-    numbers = await asyncio.to_thread(under_lock, intake, lambda: query.live_numbers([subject]))
+    numbers = await asyncio.to_thread(read_locked_blocking, intake, lambda: query.live_numbers([subject]))
     total = len(numbers) // 4
     parts: list[bytes] = []
     for start in range(offset, min(offset + SUBJECTS_MAX, total), SUBJECT_SLICE):
         stop = min(start + SUBJECT_SLICE, offset + SUBJECTS_MAX)
-        found = await locked(intake, partial(query.totals_of, numbers, start, stop))
+        found = await read_locked(intake, partial(query.totals_of, numbers, start, stop))
         if found:
             parts.append(encode(found)[1:-1])
         await asyncio.sleep(0)
@@ -222,7 +222,7 @@ async def _subjects(intake: Intake, subject: str, offset: int) -> tuple[int, byt
 
 
 def _with_subjects(state: Fields, subjects: bytes) -> Fields:
-    """The state with the counts of subjects in their place."""
+    """The state with the counts of subjects inserted."""
     found: Fields = {}
     for key, value in state.items():
         found[key] = value
@@ -251,7 +251,7 @@ async def _listing(call: Call, found: list[str], offset: int) -> Fields:
             continue  # it went meanwhile
         try:
             await intake.settled()
-            fields = await locked(intake, lambda: info_fields(intake, domain=domain, has_versions=False))  # noqa: B023
+            fields = await read_locked(intake, lambda: info_fields(intake, domain=domain, has_versions=False))  # noqa: B023
         except (StoreClosed, StreamNotFound):
             continue  # just now
         parts.append(encode(fields))
@@ -262,7 +262,7 @@ async def _listing(call: Call, found: list[str], offset: int) -> Fields:
 
 
 def _page(call: Call, struct: Struct) -> tuple[list[str], int]:
-    """The names of the streams that are asked for, sorted, and where the page begins."""
+    """The sorted names of the requested streams, and the index where the page begins."""
     wanted = call.decode(struct) if call.is_json else {}
     subject = wanted.get("subject", "")
     streams = call.account.streams

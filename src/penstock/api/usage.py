@@ -1,4 +1,4 @@
-"""Usage and limits: what streams take of an account's and the server's memory and disk."""
+"""Usage and limits: the memory and disk that streams use and reserve, per account and per server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.server.options import JetStreamLimits
 
 SHARE = 0.75  # of the memory, or of the free disk, where no limit is set
-# What a message takes besides its subject, headers and payload, by the reference's formula.
+# The size of a message besides its subject, headers and payload, by nats-server's formula.
 OVERHEAD = {"file": 30, "memory": 16}
 
 
@@ -58,7 +58,7 @@ class Usage:
 
 
 def usage_of(streams: Iterable[Stream]) -> Usage:
-    """What these streams take together."""
+    """The usage of these streams together."""
     memory = storage = reserved_memory = reserved_storage = 0
     for stream in streams:
         config = stream.config
@@ -73,7 +73,7 @@ def usage_of(streams: Iterable[Stream]) -> Usage:
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """What all accounts together may take."""
+    """Limits on all accounts together."""
 
     max_memory: int
     max_storage: int
@@ -83,7 +83,7 @@ class ServerLimits:
 
 
 def server_limits(max_memory: int, max_storage: int, store_dir: str) -> ServerLimits:
-    """The limits as they were given; below 0: a share of what the machine has."""
+    """The configured limits; below 0: a share of the machine's memory or free disk."""
     if max_memory < 0:
         max_memory = int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * SHARE)
     if max_storage < 0:
@@ -96,7 +96,7 @@ def account_limit(limits: JetStreamLimits, storage: str) -> int:
 
 
 def check_counts(limits: JetStreamLimits, config: StreamConfig, others: int) -> None:
-    """Whether there may be one more stream, and one with as many consumers."""
+    """Raise if there may not be one more stream, or not one with this many consumers."""
     if 0 < limits.max_streams <= others:
         raise MaxStreamsReached
     check_consumers(limits, config)
@@ -108,7 +108,7 @@ def check_consumers(limits: JetStreamLimits, config: StreamConfig) -> None:
 
 
 def check_max_bytes(limits: JetStreamLimits, config: StreamConfig) -> None:
-    """The account's rules about max_bytes of one stream."""
+    """Check the account's rules about a stream's max_bytes."""
     most = limits.memory_max_stream_bytes if config.storage == "memory" else limits.storage_max_stream_bytes
     if limits.max_bytes_required and config.max_bytes <= 0:
         raise MaxBytesRequired
@@ -117,7 +117,7 @@ def check_max_bytes(limits: JetStreamLimits, config: StreamConfig) -> None:
 
 
 def within_window(config: StreamConfig, most_ns: int, *, pedantic: bool) -> StreamConfig:
-    """The configuration with the server's longest duplicate window (0: any) where it names none."""
+    """The configuration with the server's longest duplicate window (0: any), if it does not set one."""
     if config.duplicate_window or not 0 < most_ns < DUPLICATE_WINDOW_NS:
         return config
     if pedantic:
@@ -140,7 +140,7 @@ def check_reservation(
     account_reserved: int,
     server_reserved: int,
 ) -> None:
-    """Whether `added` bytes can be reserved besides those that are."""
+    """Raise if `added` bytes cannot be reserved in addition to the reserved ones."""
     added = 1 if added < 0 else added
     error = MemoryExceeded if config.storage == "memory" else StorageExceeded
     most = account_limit(limits, config.storage)

@@ -14,7 +14,7 @@ from typing import Any
 from penstock.base.command_line import has_secrets, hide_secrets, note_command
 from penstock.cli.flags import Flag, FlagError, Kind, parse_flags
 from penstock.errors import PenstockError
-from penstock.server.log.lines import VERSION
+from penstock.server.log.lifecycle import VERSION
 from penstock.server.options import DURABILITIES, Options, TlsOptions
 
 PROGRAM = "nats-server"  # texts begin with it: tools look for them
@@ -177,7 +177,7 @@ class CommandLine:
         return complete_options(options), warnings
 
     def _lay_over(self, options: Options) -> None:
-        from penstock.server.conf.validation import note_absent, note_idle
+        from penstock.server.conf.validation import note_ignored, note_unsupported
 
         for name, value in self.given.items():
             if name.startswith("?"):
@@ -193,9 +193,9 @@ class CommandLine:
         if any(self.asked(name) for name in CLUSTER_FLAGS):
             if self.asked("routes") and not self.asked("cluster") and not any("cluster" in w for w in options.warnings):
                 raise FlagError("solicited routes require cluster capabilities, e.g. --cluster")
-            note_absent(options, "cluster")
+            note_unsupported(options, "cluster")
         if self.asked("profile"):
-            note_idle(options, "prof_port")
+            note_ignored(options, "prof_port")
 
     def _lay_tls_over(self, options: Options) -> None:
         given = {name: self.asked(name) for name in ("tls", "tlsverify", "tlscert", "tlskey", "tlscacert")}

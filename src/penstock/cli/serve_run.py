@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from penstock.base.malloc import keep_freed
 from penstock.errors import PenstockError
-from penstock.server.files import FileError, Listener, write_pid, write_ports
-from penstock.server.log import lines as log_lines
+from penstock.server.discovery_files import FileError, Listener, write_pid, write_ports
+from penstock.server.log import lifecycle
 from penstock.server.log.bridge import bridge_logging, unbridge_logging
 from penstock.server.log.log import Log, LogError, open_log
 from penstock.server.options import Options
@@ -186,7 +186,7 @@ class _Run:
     # signals
 
     def _trapped(self, number: signal.Signals) -> None:
-        log_lines.trapped(self.log, NAMES[number])
+        lifecycle.trapped(self.log, NAMES[number])
         if number == signal.SIGINT or (number == signal.SIGTERM and not self.is_lame_duck):
             self.stopping.set()
         elif number == signal.SIGUSR1:

@@ -1,7 +1,7 @@
-"""Addresses: the socket that listens on one, and how a client's is shown.
+"""Addresses: the socket that listens on one, and the form in which a client's address is shown.
 
-As in the reference, every port has one socket. Where all of the machine's addresses are meant (`0.0.0.0`, `::`), it
-takes IPv6 and IPv4; of a name's addresses it takes one, IPv4 first.
+As in nats-server, every port has one socket. For all of the machine's addresses (`0.0.0.0`, `::`) it accepts IPv6 and
+IPv4. A host name with several addresses is bound to one, preferably IPv4.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import asyncio
 import socket
 
 EVERYWHERE = ("", "0.0.0.0", "::")
-MAPPED = "::ffff:"  # how an IPv4 client looks on a socket that takes both
+MAPPED = "::ffff:"  # prefix of an IPv4 client's address on a socket that accepts both
 
 
 async def listening_socket(host: str, port: int) -> socket.socket:
-    """A socket bound to the address, which does not listen yet; port 0 or less: any."""
+    """A socket bound to the address, not yet listening; port 0 or less: any."""
     if host in EVERYWHERE:
         if socket.has_dualstack_ipv6():
             return _bound(socket.AF_INET6, ("::", max(port, 0)))
@@ -40,5 +40,5 @@ def _bound(family: int, address: tuple[str, int] | tuple[str, int, int, int] | t
 
 
 def shown_ip(ip: str) -> str:
-    """A client's address as people write it: an IPv4 one without the IPv6 around it."""
+    """A client's address as people write it: an IPv4 address without the IPv6 prefix."""
     return ip.removeprefix(MAPPED) if "." in ip else ip

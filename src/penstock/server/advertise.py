@@ -1,10 +1,10 @@
-"""Advertise: where clients are told to find the server, if not where it listens."""
+"""Advertised addresses: where clients are told to connect, if not where the server listens."""
 
 from __future__ import annotations
 
 
 def parse_advertise(text: str) -> tuple[str, int]:
-    """Host and port of "host", "host:port" or "[::1]:port"; port 0 where none is named. Else a ValueError."""
+    """Host and port of "host", "host:port" or "[::1]:port"; port 0 if none is given. ValueError for any other text."""
     name, colon, number = text.rpartition(":")
     if not colon or "]" in number:
         return text.strip("[]"), 0
@@ -16,6 +16,6 @@ def parse_advertise(text: str) -> tuple[str, int]:
 
 
 def advertised(text: str, host: str, port: int) -> tuple[str, int]:
-    """Where clients are told to find us: `text` is "host", "host:port" or nothing."""
+    """The advertised host and port: `text` is "host", "host:port" or empty for the server's own."""
     name, number = parse_advertise(text) if text else (host, port)
     return name, number or port

@@ -1,7 +1,7 @@
-"""ClockWatch: sees once a second whether the machine's clock was set, or the machine has slept.
+"""ClockWatch: checks once a second whether the machine's clock was set, or the machine was suspended.
 
-The waits of the streams do not depend on it (docs/decisions/0013-two-times.md). What does is looked at anew: pauses end
-by the machine's clock, and the timers of the loop stood still while the machine slept.
+Most waits of the streams do not depend on the wall clock (docs/decisions/0013-two-times.md). Those that do are checked
+again: pauses end by the wall clock, and the loop's timers stand still while the machine is suspended.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from penstock.server.server import Server
 
 LOOK_S = 1.0
-SLICE_S = 0.005  # for which streams are told before others have their turn
+SLICE_S = 0.005  # how long streams are notified before the loop does other work
 
 
 class ClockWatch:
-    """Belongs to the loop's thread; looks from `start` to `stop`."""
+    """Belongs to the loop's thread; runs from `start` to `stop`."""
 
     def __init__(self, server: Server, clock: Clock = SYSTEM) -> None:
-        self._server: Server = weakref.proxy(server)  # which has us
+        self._server: Server = weakref.proxy(server)  # the server owns this object
         self._clock = clock
         self._changes = 0
         self._timer: asyncio.Handle | None = None
-        self._untold: list[Intake] = []
+        self._pending: list[Intake] = []
 
     def start(self) -> None:
         self._changes = self._clock.changes
@@ -40,30 +40,30 @@ class ClockWatch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._untold.clear()
+        self._pending.clear()
 
     def _wait(self) -> None:
         self._timer = self._server.loop.call_later(LOOK_S, self.look)
 
     def look(self) -> None:
-        """Tell the streams what has changed, if anything has."""
-        self._clock.wall_ns()  # compares, and tells the log
+        """Notify the streams if the clock was set."""
+        self._clock.wall_ns()  # compares the clocks, and logs a difference
         jetstream = self._server.jetstream
         if self._clock.changes == self._changes or jetstream is None:
             self._wait()
             return
         self._changes = self._clock.changes
-        self._untold = [intake for account in jetstream.accounts.values() for intake in account.streams.values()]
-        self._tell()
+        self._pending = [intake for account in jetstream.accounts.values() for intake in account.streams.values()]
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         until = time.monotonic() + SLICE_S
-        while self._untold and time.monotonic() < until:
-            intake = self._untold.pop()
+        while self._pending and time.monotonic() < until:
+            intake = self._pending.pop()
             if not intake.is_closed:
                 intake.clock_changed()
         self._server.turn.end()
-        if self._untold:
-            self._timer = self._server.loop.call_soon(self._tell)
+        if self._pending:
+            self._timer = self._server.loop.call_soon(self._notify)
         else:
             self._wait()

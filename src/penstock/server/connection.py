@@ -85,7 +85,7 @@ class Connection(Link):
         self._ping_sent_ns = 0
         self._measured_ns = -RTT_NS_MAX  # when it was last asked how long it takes
         self._is_lost = False
-        self._is_doomed = False  # it is cut off soon
+        self._is_disconnecting = False  # it is cut off soon
         self._is_waiting = False  # for room in a stream
         self._is_throttled = False
         self.socket_fd = -1  # of a plain connection: what nothing waits before is sent straight there
@@ -152,15 +152,15 @@ class Connection(Link):
             self.begin()
 
     def take(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is there; what comes first on a port with TLS, `TlsDoor` decides."""
+        """The socket is there; what comes first on a port with TLS, `TlsNegotiation` decides."""
         self.transport = transport
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self.ip, self.port = shown_ip(peer[0]), peer[1]
 
-    def secured(self, has_said_info: bool) -> None:
+    def secured(self, has_sent_info: bool) -> None:
         """TLS is there; `transport` is its."""
-        self.begin(has_said_info)
+        self.begin(has_sent_info)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_lost = True
@@ -195,13 +195,13 @@ class Connection(Link):
         else:
             seconds = f"{self.server.options.write_deadline:g}s"
             why = f"WriteDeadline of {seconds} exceeded with {self.pending} total bytes."
-            self._cut_soon(why, "Slow Consumer (Write Deadline)")
+            self._disconnect_soon(why, "Slow Consumer (Write Deadline)")
 
     def flush(self) -> None:
         """Send what waits, where the socket does not take it all at once."""
         if self._is_lost or self.transport is None:
             return
-        if self._is_doomed:
+        if self._is_disconnecting:
             self.drop_out()
             return
         if self.is_slow and not self.is_closed:
@@ -231,14 +231,14 @@ class Connection(Link):
             self._is_too_far_behind()
 
     def _is_too_far_behind(self) -> None:
-        self._cut_soon(f"MaxPending of {self.max_pending} Exceeded", "Slow Consumer (Pending Bytes)")
+        self._disconnect_soon(f"MaxPending of {self.max_pending} Exceeded", "Slow Consumer (Pending Bytes)")
 
-    def _cut_soon(self, why: str, reason: str) -> None:
-        if not self._is_doomed:
-            self._is_doomed = True
-            self.server.cutting.add(self, why, reason)
+    def _disconnect_soon(self, why: str, reason: str) -> None:
+        if not self._is_disconnecting:
+            self._is_disconnecting = True
+            self.server.disconnects.add(self, why, reason)
 
-    def cut_off(self, why: str, reason: str) -> None:
+    def disconnect(self, why: str, reason: str) -> None:
         """It does not read: end it now, and send it nothing more."""
         if not self.is_closed:
             self.server.slow_consumer(self, why)
@@ -296,7 +296,7 @@ class Connection(Link):
 
     # The beginning.
 
-    def begin(self, has_said_info: bool = False) -> None:
+    def begin(self, has_sent_info: bool = False) -> None:
         """Say INFO and wait for CONNECT, for as long as the options say."""
         authenticator, kind = self.server.authenticator, self.kind
         self.make_nonce()
@@ -306,7 +306,7 @@ class Connection(Link):
             self._auth_timer = self.server.loop.call_later(timeout, self._auth_timed_out)
         else:
             self.enter(self.server.default_account, None)
-        if not has_said_info:
+        if not has_sent_info:
             self.send_info()
 
     def make_nonce(self) -> None:

@@ -13,7 +13,7 @@ from penstock.server.connection import Connection
 
 if TYPE_CHECKING:
     from penstock.server.server import Server
-    from penstock.server.tls.first_bytes import RateLimit
+    from penstock.server.tls.negotiation import RateLimit
     from penstock.server.websocket.connection import WebsocketConnection
 
 log = logging.getLogger("penstock")
@@ -89,11 +89,11 @@ class Listener:
             tls, context = self.server.options.tls, self.server.tls_context
             if tls is None or context is None:
                 return connection
-            from penstock.server.tls.first_bytes import RateLimit, TlsDoor
+            from penstock.server.tls.negotiation import RateLimit, TlsNegotiation
 
             if self._rate is None or self._rate.limit != tls.connection_rate_limit:
                 self._rate = RateLimit(tls.connection_rate_limit)
-            return TlsDoor(connection, tls, context, self._rate)
+            return TlsNegotiation(connection, tls, context, self._rate)
         from penstock.server.websocket.connection import READ_SIZE, WebsocketConnection
 
         if self._buffer is None:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from penstock import __version__
-from penstock.api.locked import locked
 from penstock.api.stream_info import count_of
+from penstock.api.stream_lock import read_locked
 from penstock.errors import StreamNotFound
 from penstock.server.monitor.page import breathe
 from penstock.server.monitor.process import cpu_seconds, open_files, resident_bytes, virtual_bytes
@@ -156,7 +156,7 @@ async def _add_consumers(families: Families, server: Server) -> None:
             for start in range(0, len(everyone), STREAM_SLICE):
                 some = everyone[start : start + STREAM_SLICE]
                 try:
-                    found = await locked(intake, lambda: _consumer_rows(intake, some))  # noqa: B023
+                    found = await read_locked(intake, lambda: _consumer_rows(intake, some))  # noqa: B023
                 except StreamNotFound:
                     break  # it was deleted just now
                 labels = {"account": name, "stream": intake.name}

@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.base.duration import NS_PER_SECOND, format_duration
 from penstock.errors import PenstockError
-from penstock.server.log.lines import friendly_bytes
+from penstock.server.log.lifecycle import friendly_bytes
 from penstock.server.log.log import Log
 from penstock.server.options import JetStreamOptions, Options, TlsOptions
 

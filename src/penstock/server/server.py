@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.api.farewell import Farewell
+from penstock.api.shutdown_replies import ShutdownReplies
 from penstock.base.clock import SYSTEM
 from penstock.broker.account import Account
 from penstock.broker.io.pressure import Pressure
@@ -25,9 +25,9 @@ from penstock.server.auth import nkeys
 from penstock.server.auth.auth import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, Authenticator
 from penstock.server.clock_watch import ClockWatch
 from penstock.server.connection import Connection
-from penstock.server.cutting import Cutting
+from penstock.server.disconnect_queue import DisconnectQueue
 from penstock.server.listener import Listener
-from penstock.server.log import lines as log_lines
+from penstock.server.log import lifecycle
 from penstock.server.log.log import Log
 from penstock.server.monitor import Monitor
 from penstock.server.monitor.closed import ClosedConnection, ClosedConnections
@@ -184,13 +184,13 @@ class Server:
         """Open the store, listen; raises StartError, or an error of the store, with what is in the way."""
         self.loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
-        log_lines.starting(self.log, self.options, self.name, self.id, PENSTOCK_VERSION)
+        lifecycle.starting(self.log, self.options, self.name, self.id, PENSTOCK_VERSION)
         try:
             self.router.send_together()
         except OSError as error:
-            log_lines.sends_alone(self.log, error)
+            lifecycle.no_io_uring(self.log, error)
         self.turn = Tick(self.loop, self.router, self._pressure())
-        self.cutting = Cutting(self.loop)
+        self.disconnects = DisconnectQueue(self.loop)
         try:
             self._make_accounts()
             self.take_tls(self.make_tls(self.options))
@@ -209,14 +209,14 @@ class Server:
             raise
         self._clock_watch.start()
         self.is_ready = True
-        log_lines.ready(self.log)
+        lifecycle.ready(self.log)
 
     def _pressure(self) -> Pressure | None:
         """What tells the loop when its polling takes a processor from others."""
         try:
             return Pressure()
         except OSError as error:
-            log_lines.sleeps_between_turns(self.log, error)
+            lifecycle.no_pressure_information(self.log, error)
             return None
 
     def _make_accounts(self) -> None:
@@ -256,13 +256,13 @@ class Server:
     async def _start_jetstream(self) -> None:
         from penstock.api.jetstream import JetStream
 
-        log_lines.starting_jetstream(self.log)
+        lifecycle.starting_jetstream(self.log)
         self.jetstream = JetStream(self.options.jetstream, self, self._database)
         await self.jetstream.start()
         found = self.jetstream
         if found.is_temporary:
-            log_lines.temporary_store(self.log, found.store_dir)
-        log_lines.jetstream(self.log, self.options, found.store_dir, found.limits.max_memory, found.limits.max_storage)
+            lifecycle.temporary_store(self.log, found.store_dir)
+        lifecycle.jetstream(self.log, self.options, found.store_dir, found.limits.max_memory, found.limits.max_storage)
         found.check_shares(share for name in self.accounts if (share := self._jetstream_limits(name)) is not None)
         await self._share_jetstream(found)
 
@@ -351,13 +351,13 @@ class Server:
             listener = Listener(self, "websocket")
             self.ws_port = await listener.start(websocket.host, websocket.port)
             self._listeners.append(listener)
-            log_lines.websocket(self.log, websocket.host, self.ws_port, self.ws_tls_context is not None)
+            lifecycle.websocket(self.log, websocket.host, self.ws_port, self.ws_tls_context is not None)
         if not options.dont_listen:
             listener = Listener(self, "nats")
             self.port = await listener.start(options.host, options.port)
             self._listeners.append(listener)
             self.make_info()
-            log_lines.listening(self.log, options, options.host, self.port)
+            lifecycle.listening(self.log, options, options.host, self.port)
 
     # Connections.
 
@@ -445,12 +445,12 @@ class Server:
 
     async def _lame_duck(self) -> None:
         options = self.options
-        log_lines.lame_duck(self.log)
+        lifecycle.lame_duck(self.log)
         self.is_lame_duck = True
         for listener in self._listeners:
             await listener.stop()
         self.system_service.lame_duck()
-        await self._stop_jetstream(Farewell.LAME_DUCK)
+        await self._stop_jetstream(ShutdownReplies.LAME_DUCK)
         for connection in list(self.connections.values()):
             if connection.connect is not None and connection.connect.protocol >= 1:
                 connection.send_info()
@@ -480,7 +480,7 @@ class Server:
     async def _stop(self) -> None:
         self.is_stopping = True
         self.is_ready = False
-        log_lines.stopping(self.log)
+        lifecycle.stopping(self.log)
         if self._lame_duck_task is not None:
             self._lame_duck_task.cancel()
         for listener in self._listeners:
@@ -493,14 +493,14 @@ class Server:
             self.connections.values()
         ):  # they go elsewhere, or come back: the stores close after that
             connection.close("Server Shutdown")
-        await self._stop_jetstream(Farewell.SILENCE)
+        await self._stop_jetstream(ShutdownReplies.SILENCE)
         await self._let_go()
         await self._see_off()
         for account in self.accounts.values():
             account.close()
         self.turn.close()
         self.router.send_alone()
-        log_lines.stopped(self.log)
+        lifecycle.stopped(self.log)
         assert self._stopped is not None
         self._stopped.set()
 
@@ -516,28 +516,28 @@ class Server:
     async def _quiet_jetstream(self, jetstream: JetStream) -> None:
         """What was taken is answered before the connections close; what comes from now on is not answered at all."""
         try:
-            await jetstream.quiet(Farewell.SILENCE)
+            await jetstream.quiet(ShutdownReplies.SILENCE)
         except (PenstockError, OSError) as error:
-            log_lines.jetstream_failed(self.log, error)
+            lifecycle.jetstream_failed(self.log, error)
         self.turn.end()  # the last answers
 
-    async def _stop_jetstream(self, farewell: Farewell) -> None:
+    async def _stop_jetstream(self, replies: ShutdownReplies) -> None:
         if self._jetstream_end is None:
-            self._jetstream_end = self.loop.create_task(self._end_jetstream(farewell))
+            self._jetstream_end = self.loop.create_task(self._end_jetstream(replies))
         await asyncio.shield(self._jetstream_end)  # a lame duck that is told to stop is not cut off in the middle of it
 
-    async def _end_jetstream(self, farewell: Farewell) -> None:
+    async def _end_jetstream(self, replies: ShutdownReplies) -> None:
         if self.jetstream is None:
             return
-        log_lines.stopping_jetstream(self.log)
+        lifecycle.stopping_jetstream(self.log)
         try:
-            await self.jetstream.stop(farewell)
+            await self.jetstream.stop(replies)
         except (PenstockError, OSError) as error:
             self._failure = error
-            log_lines.jetstream_failed(self.log, error)
+            lifecycle.jetstream_failed(self.log, error)
         self.turn.end()  # the last answers
         self.jetstream = None
-        log_lines.jetstream_stopped(self.log)
+        lifecycle.jetstream_stopped(self.log)
 
     async def _let_go(self) -> None:
         for listener in self._listeners:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.server.log import lines as log_lines
+from penstock.server.log import lifecycle
 from penstock.server.log.bridge import bridge_logging, unbridge_logging
 from penstock.server.log.log import Log, open_log
 from penstock.server.log.sink import FdSink, FileSink, LogError, SyslogSink
@@ -230,18 +230,18 @@ def test_the_lines_that_tools_wait_for_are_the_reference_s(tmp_path: Path) -> No
     options.jetstream = JetStreamOptions(enabled=True, domain="hub")
     options.tls = TlsOptions()
     log = open_log(options)
-    log_lines.starting(log, options, "name", "NAAA", "0.1.0")
-    log_lines.http_monitor(log, "0.0.0.0", 8222)
-    log_lines.starting_jetstream(log)
-    log_lines.jetstream(log, options, "/data/jetstream", 3 * 1024**3, 1536)
-    log_lines.websocket(log, "::", 80, is_tls=False)
-    log_lines.listening(log, options, "0.0.0.0", 4222)
-    log_lines.ready(log)
-    log_lines.trapped(log, "interrupt")
-    log_lines.stopping(log)
-    log_lines.stopping_jetstream(log)
-    log_lines.jetstream_stopped(log)
-    log_lines.stopped(log)
+    lifecycle.starting(log, options, "name", "NAAA", "0.1.0")
+    lifecycle.http_monitor(log, "0.0.0.0", 8222)
+    lifecycle.starting_jetstream(log)
+    lifecycle.jetstream(log, options, "/data/jetstream", 3 * 1024**3, 1536)
+    lifecycle.websocket(log, "::", 80, is_tls=False)
+    lifecycle.listening(log, options, "0.0.0.0", 4222)
+    lifecycle.ready(log)
+    lifecycle.trapped(log, "interrupt")
+    lifecycle.stopping(log)
+    lifecycle.stopping_jetstream(log)
+    lifecycle.jetstream_stopped(log)
+    lifecycle.stopped(log)
     log.close()
     told = [line.split(" ", 3)[3] for line in lines_of(path)]
     for wanted in (

@@ -22,7 +22,7 @@ from datetime import datetime
 from typing import Any
 
 from penstock.server.conf.reader import Reader
-from penstock.server.conf.tree import FILE_SIZE_MAX, FILES_MAX, ConfError, Journey, Node
+from penstock.server.conf.tree import FILE_SIZE_MAX, FILES_MAX, ConfError, Node, ReadContext
 
 __all__ = ["ConfError", "Node", "digest_of", "parse_conf", "read_conf"]
 
@@ -63,16 +63,18 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _journey(environment: Mapping[str, str] | None) -> Journey:
-    return Journey(os.environ if environment is None else environment, lambda path, way: _read_file(path, way, True))
+def _journey(environment: Mapping[str, str] | None) -> ReadContext:
+    return ReadContext(
+        os.environ if environment is None else environment, lambda path, way: _read_file(path, way, True)
+    )
 
 
-def _read_file(path: str, journey: Journey, is_include: bool) -> dict[str, Node]:
+def _read_file(path: str, context: ReadContext, is_include: bool) -> dict[str, Node]:
     real = os.path.realpath(path)
-    if real in journey.trail:
-        raise ConfError(f"include cycle: {' includes '.join([*journey.trail[journey.trail.index(real) :], real])}")
-    journey.files += 1
-    if journey.files > FILES_MAX:
+    if real in context.trail:
+        raise ConfError(f"include cycle: {' includes '.join([*context.trail[context.trail.index(real) :], real])}")
+    context.files += 1
+    if context.files > FILES_MAX:
         raise ConfError(f"more than {FILES_MAX} files are included")
     try:
         with open(path, "rb", opener=_open_without_waiting if is_include else None) as file:
@@ -86,9 +88,9 @@ def _read_file(path: str, journey: Journey, is_include: bool) -> dict[str, Node]
         raise ConfError(f"open {path!r}: {error}") from error
     if len(data) > FILE_SIZE_MAX:
         raise ConfError(f"{path} is larger than {FILE_SIZE_MAX} bytes")
-    journey.trail.append(real)
-    tree = Reader(data.decode("latin-1"), path, journey).read()
-    journey.trail.pop()
+    context.trail.append(real)
+    tree = Reader(data.decode("latin-1"), path, context).read()
+    context.trail.pop()
     return tree
 
 

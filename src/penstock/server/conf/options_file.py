@@ -15,8 +15,8 @@ from penstock.server.conf.auth import Authorization, read_authorization
 from penstock.server.conf.conf import ConfError, Node, digest_of, read_conf
 from penstock.server.conf.jetstream import read_jetstream
 from penstock.server.conf.tls import read_tls
-from penstock.server.conf.unsupported import absent_section
-from penstock.server.conf.validation import blank_options, note_absent, note_idle
+from penstock.server.conf.unsupported import unsupported_section
+from penstock.server.conf.validation import blank_options, note_ignored, note_unsupported
 from penstock.server.conf.values import (
     Fault,
     Findings,
@@ -74,10 +74,10 @@ def load_options(path: str, environment: Mapping[str, str] | None = None) -> tup
     if findings.errors:
         raise BadConf(findings.errors, findings.warnings)
     options.config_digest = digest_of(tree)
-    for name in findings.absent:
-        note_absent(options, name)
+    for name in findings.unsupported:
+        note_unsupported(options, name)
     for name in findings.idle:
-        note_idle(options, name)
+        note_ignored(options, name)
     return options, findings.warnings
 
 
@@ -320,10 +320,10 @@ def _sections(options: Options, findings: Findings, later: _Later) -> dict[str, 
         "tls": into(options, "tls", lambda node: read_tls(node, findings)),
         "allow_non_tls": into(options, "allow_non_tls", flag_of),
         "websocket ws": lambda node: read_websocket(node, options.websocket, findings),
-        "cluster": absent_section("cluster", findings),
-        "gateway": absent_section("gateway", findings),
-        "leaf leafnodes": absent_section("leafnodes", findings),
-        "mqtt": absent_section("mqtt", findings),
+        "cluster": unsupported_section("cluster", findings),
+        "gateway": unsupported_section("gateway", findings),
+        "leaf leafnodes": unsupported_section("leafnodes", findings),
+        "mqtt": unsupported_section("mqtt", findings),
     }
 
 

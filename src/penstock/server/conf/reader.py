@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from penstock.server.conf.tree import DEPTH_MAX, NODES_MAX, SECRET_KEYS, ConfError, Journey, Node, Scalar
+from penstock.server.conf.tree import DEPTH_MAX, NODES_MAX, SECRET_KEYS, ConfError, Node, ReadContext, Scalar
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
@@ -41,13 +41,13 @@ _State = Callable[[], "_State | None"]
 
 
 class Reader:
-    """One text being read. Each state reads a little and names the next; `_after` holds where a value returns to."""
+    """Reads one text. Each state reads a little and returns the next; `after` has the states that follow a value."""
 
-    def __init__(self, text: str, file: str, journey: Journey, is_environment: bool = False) -> None:
+    def __init__(self, text: str, file: str, context: ReadContext, is_environment: bool = False) -> None:
         self.text = text
-        self.is_environment = is_environment  # the value of a variable, which may be anything
+        self.is_environment = is_environment  # the text is the value of an environment variable
         self.file = file
-        self.journey = journey
+        self.context = context
         self.at = 0
         self.lines = [match.start() for match in re.finditer("\n", text)]
         self.root: dict[str, Node] = {}
@@ -59,7 +59,7 @@ class Reader:
         state: _State | None = self._top
         while state is not None:
             state = state()
-        if self.keys and self.keys[-1][0] != "}":  # a closing brace too many is let pass, for files like JSON
+        if self.keys and self.keys[-1][0] != "}":  # one closing brace too many is accepted, for files like JSON
             line, column = self._place(self.at)
             raise ConfError(f"config is invalid ({self.file}:{line}:{column})")
         return self.root
@@ -79,12 +79,12 @@ class Reader:
         return ConfError(f"{_text(text)} ({self.file}:{line}:{column})")
 
     def _shown(self, char: str) -> str:
-        """The character just read, as an error shows it: the whole of it, where that is more than this byte."""
+        """The character just read, as an error shows it: all of its bytes."""
         count = 1 + (char >= "\xc0") + (char >= "\xe0") + (char >= "\xf0")
         return "\\n" if char == "\n" else char + self.text[self.at : self.at + count - 1]
 
     def _value_shown(self, text: str) -> str:
-        """A value as an error shows it: not one that is secret, and none of the environment's."""
+        """A value as an error shows it; secrets and values from the environment are redacted."""
         is_secret = self.is_environment or (self.keys and self.keys[-1][0].lower() in SECRET_KEYS)
         return "[REDACTED]" if is_secret else text
 
@@ -92,7 +92,7 @@ class Reader:
         return f"but got '{self._shown(char)}' instead."
 
     def _look(self) -> str:
-        """The next character; NUL at the end, and a NUL in the text ends it too."""
+        """The next character; NUL at the end. A NUL in the text ends the text, too."""
         return self.text[self.at] if self.at < len(self.text) else "\0"
 
     def _next(self) -> str:
@@ -102,12 +102,12 @@ class Reader:
 
     def _take(self, pattern: re.Pattern[str]) -> str:
         match = pattern.match(self.text, self.at)
-        assert match is not None, "every pattern matches nothing, too"
+        assert match is not None, "every pattern also matches the empty text"
         self.at = match.end()
         return match.group()
 
     def _is_comment(self) -> bool:
-        """Skips a comment where one begins; a lone slash is left to the state."""
+        """Skip a comment if one begins here; a lone slash is left to the state."""
         if self._look() == "#" or self.text.startswith("//", self.at):
             self._take(_COMMENT)
             return True
@@ -257,10 +257,10 @@ class Reader:
 
     def _put_file(self, path: str, start: int) -> None:
         scope = self.open[-1]
-        assert isinstance(scope, dict), "only a place for a key knows `include`"
+        assert isinstance(scope, dict), "`include` is only recognized in the place of a key"
         where = os.path.normpath(os.path.join(os.path.dirname(self.file), "./" + path))
         try:
-            tree = self.journey.include(where, self.journey)
+            tree = self.context.include(where, self.context)
         except ConfError as error:
             raise self._bad_value(f"error parsing include file '{_bytes(path)}', {_bytes(str(error))}", start) from None
         scope.update(tree)
@@ -425,7 +425,7 @@ class Reader:
         """Text without quotes from `start` on: a boolean, a variable, or itself."""
         head = self.text[start : self.at]
         text = head + self._escaped(_BARE, "")
-        if self.text[start : self.at] != text:  # an escape, or a quote at its end: a text whatever it says
+        if self.text[start : self.at] != text:  # it had an escape, or a quote at its end: it is text in any case
             return self._put(_text(text), start)
         if text.lower() in _BOOLEANS:
             return self._put(_BOOLEANS[text.lower()], start)
@@ -434,7 +434,7 @@ class Reader:
         return self._put(_text(text), start)
 
     def _lines(self, start: int) -> _State | None:
-        """A text of whole lines: up to a line that is a closing parenthesis and nothing else."""
+        """A text of whole lines, up to a line that only has a closing parenthesis."""
         match = re.compile(r"\n\)(?=\n|\Z)").search(self.text, start + 1)
         nul = self.text.find("\0", start)
         if match is None or 0 <= nul < match.start():
@@ -444,7 +444,7 @@ class Reader:
         return self._put(_text(self.text[start + 1 : match.start() + 1]), start + 1)
 
     def _number(self, start: int) -> _State | None:
-        """A number, or what began like one: a date, an address, a duration, some text."""
+        """A number, or something that begins like one: a date, an address, a duration, a text."""
         self._take(_DIGITS)
         char = self._look()
         if char == "-" and self.text[start] != "-":
@@ -517,23 +517,23 @@ class Reader:
                 return self._put_node(Node(found.value, self.file, line, column, False, found.weight, found.depth))
         # A password that begins with a dollar sign looks like a variable.
         what = f"variable reference for '{self._value_shown(_bytes(name))}' on line {line}"
-        if name in self.journey.names:
+        if name in self.context.names:
             text = f"{what} could not be parsed: variable reference cycle for '{_bytes(name)}'"
             raise self._bad_value(text, start)
-        if len(self.journey.names) >= DEPTH_MAX:
+        if len(self.context.names) >= DEPTH_MAX:
             raise self._bad_value(f"{what} could not be parsed: more than {DEPTH_MAX} variables deep", start)
-        found_text = self.journey.environment.get(name)
+        found_text = self.context.environment.get(name)
         if found_text is None:
             hint = "; quote a text that begins with $" if self._value_shown("") else ""
             raise self._bad_value(f"{what} can not be found{hint}", start)
-        self.journey.names.add(name)
+        self.context.names.add(name)
         data = os.fsencode(found_text).decode("latin-1")
         try:
-            tree = Reader(f"pk={data}", self.file, self.journey, is_environment=True).read()
+            tree = Reader(f"pk={data}", self.file, self.context, is_environment=True).read()
         except ConfError as error:
             raise self._bad_value(f"{what} could not be parsed: {_bytes(str(error))}", start) from None
         finally:
-            self.journey.names.discard(name)
+            self.context.names.discard(name)
         if "pk" not in tree:
             raise self._bad_value(f"{what} can not be found", start)
         node = tree["pk"]
@@ -554,7 +554,7 @@ class Reader:
         return self._put_node(Node(value, self.file, line, column))
 
     def _put_node(self, node: Node) -> _State | None:
-        """Into the map under its key, which gives it its place; or to the end of the array."""
+        """Add `node` to the open map under its key, whose place it gets, or to the end of the open array."""
         scope = self.open[-1]
         self._nest(node.depth + len(self.open) - 1, self.at)
         if isinstance(scope, dict):
@@ -566,7 +566,7 @@ class Reader:
         return self.after.pop()
 
     def _close(self) -> _State | None:
-        """The map or array that was opened last is whole."""
+        """Finish the map or array that was opened last."""
         value = self.open.pop()
         inner = list(value.values()) if isinstance(value, dict) else value
         weight = 1 + sum(node.weight for node in inner)
@@ -577,10 +577,10 @@ class Reader:
 
 
 def _text(raw: str) -> str:
-    """Bytes read as Latin-1 so far: the text that they are."""
+    """The text of bytes that were held as Latin-1."""
     return raw.encode("latin-1").decode("utf-8", "replace") if not raw.isascii() else raw
 
 
 def _bytes(text: str) -> str:
-    """The other way around, for a text that joins one being read."""
+    """The reverse of `_text`, for a text that is inserted into one being read."""
     return text.encode("utf-8", "surrogateescape").decode("latin-1")

@@ -1,4 +1,4 @@
-"""Sections of features that this server does not have yet: their keys are known, so that a typing error is told.
+"""Sections of features that this server does not have yet. Their keys are known, so that a misspelt key is reported.
 
 cluster, gateway, leafnodes and mqtt are named in one warning, and the server starts without them.
 """
@@ -21,7 +21,7 @@ _TLS = _names(
 )
 _COMMON = "listen port host net tls authorization write_deadline write_timeout "
 _LOGIN = "user username pass password token timeout users default_permission default_permissions permissions "
-# What each section knows, and what stands within the entries of its lists.
+# The keys of each section, and below the keys of the maps in its lists.
 SECTIONS: dict[str, frozenset[str]] = {
     "cluster": _names(
         _COMMON + "name routes cluster_advertise advertise no_advertise connect_retries connect_backoff "
@@ -65,13 +65,13 @@ _WRONG_TYPE = {
 }
 
 
-def absent_section(name: str, findings: Findings) -> Handler:
-    """A handler that checks the section's keys and remembers that it was asked for."""
+def unsupported_section(name: str, findings: Findings) -> Handler:
+    """A handler that checks the section's keys and notes that the section was given."""
 
     def handler(node: Node) -> None:
         if not isinstance(node.value, dict):
             raise Fault(node, f"{_WRONG_TYPE[name]}, got {go_type(node.value)}")
-        findings.absent.append(name)
+        findings.unsupported.append(name)
         _check(node.value, SECTIONS[name], findings)
 
     return handler

@@ -1,7 +1,7 @@
-"""complete_options: what depends on other options is filled in, and what contradicts itself is refused.
+"""complete_options: fills in options that depend on others, and refuses options that contradict each other.
 
-The file and the flags have been read by then. Checks and texts are those that the reference has for its start. It is
-apart from the reading, so that a server without a configuration file need not load that.
+It runs after the file and the flags were read. Checks and texts are those that nats-server applies at its start. It is
+a module of its own, so that a server without a configuration file does not load the reader.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ HEADERS_REFUSED = ("host", "content-length", "connection", "upgrade", "nats-no-m
 
 
 def blank_options() -> Options:
-    """Options before the file and the flags; what depends on others is open until `complete_options`."""
+    """Options before the file and the flags; those that depend on others are empty until `complete_options`."""
     options = Options(host="", port=0, http_host="", auth_timeout=0.0)
     options.websocket.host = ""
     return options
 
 
-def note_absent(options: Options, section: str) -> None:
-    """A feature was asked for that is not there yet: one warning names them all."""
+def note_unsupported(options: Options, section: str) -> None:
+    """Note a section of a feature that this server does not have yet; one warning names them all."""
     _add_to_line(options.warnings, "Not supported yet, the server runs without: ", section)
 
 
-def note_idle(options: Options, key: str) -> None:
-    """A key was given that has no effect here."""
+def note_ignored(options: Options, key: str) -> None:
+    """Note a key that has no effect here; one warning names them all."""
     _add_to_line(options.warnings, "Accepted without effect: ", key)
 
 
@@ -56,7 +56,7 @@ def _why_advertised_wrongly(options: Options) -> str:
 
 
 def complete_options(options: Options) -> Options:
-    """Fill what depends on other options and check what the reference checks at the start. ConfError says what."""
+    """Fill in dependent options and check what nats-server checks at its start; ConfError says what is wrong."""
     options.host = options.host or "0.0.0.0"
     options.http_host = options.http_host or options.host
     options.websocket.host = options.websocket.host or "0.0.0.0"
@@ -140,7 +140,7 @@ def _go(seconds: float) -> str:
 
 
 def _why_websocket_is_wrong(options: Options) -> str:
-    """What the reference would refuse at the start, in its words; nothing when all is well."""
+    """Why nats-server would refuse to start, in its words; empty if it would start."""
     websocket = options.websocket
     if not websocket.port:
         return ""
@@ -172,7 +172,7 @@ def _why_no_origin(origin: str) -> str:
 
     try:
         url = urlsplit(origin)
-        url.port  # noqa: B018 - it raises for a port that is none
+        url.port  # noqa: B018 - raises for an invalid port
     except ValueError as error:
         return f"unable to parse allowed origin: {error}"
     if url.scheme not in ("http", "https"):

@@ -32,7 +32,7 @@ class Findings:
 
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)  # the reference has them too; -t fails on them
-    absent: list[str] = field(default_factory=list)  # sections of features that are not there yet
+    unsupported: list[str] = field(default_factory=list)  # sections of features that this version does not have
     idle: list[str] = field(default_factory=list)  # keys that are known and have no effect here
 
     def warn(self, node: Node, key: str, text: str) -> None:

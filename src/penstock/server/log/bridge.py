@@ -1,7 +1,7 @@
-"""Bridge: what other parts tell Python's logging becomes lines of the server's log.
+"""LogBridge: records of Python's logging become lines of the server's log.
 
-The store warns there of a damaged file, the event loop of a task that failed. Without the bridge Python would write
-these to standard error itself, in another form and waiting for whoever reads it.
+The store logs warnings about damaged files there, and the event loop logs tasks that failed. Without the bridge Python
+would write these to standard error itself, in another form, and block if nobody reads it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from penstock.server.log.log import Log
 
 
 class LogBridge(logging.Handler):
-    """Hands records on as lines. An exception is told in one; where it came from is for those who debug."""
+    """Writes records as lines. An exception takes one line; its traceback is written at debug level."""
 
     def __init__(self, log: Log) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class LogBridge(logging.Handler):
 
 
 def bridge_logging(log: Log) -> LogBridge:
-    """From now on the root logger writes there, and nowhere else."""
+    """Make the root logger write to `log`, and nowhere else."""
     bridge = LogBridge(log)
     root = logging.getLogger()
     root.handlers[:] = [bridge]

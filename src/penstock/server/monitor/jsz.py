@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.api import consumer_info
-from penstock.api.locked import locked
 from penstock.api.stream_info import count_of, info_fields
+from penstock.api.stream_lock import read_locked
 from penstock.errors import StreamNotFound, quote
 from penstock.server.monitor.js_facts import (
     NO_CONFIG,
@@ -193,7 +193,7 @@ async def _account_detail(server: Server, name: str, with_streams: bool, options
     if with_streams:
         for at, intake in enumerate(list(account.streams.values()), 1):
             try:
-                page = await locked(intake, lambda: _stream_detail(server, intake, options))  # noqa: B023
+                page = await read_locked(intake, lambda: _stream_detail(server, intake, options))  # noqa: B023
                 if options.consumer:
                     await _add_consumers(page, intake, options)
             except StreamNotFound:
@@ -230,5 +230,5 @@ async def _add_consumers(page: StreamDetail, intake: Intake, options: JszOptions
 
     for start in range(0, len(everyone), STREAM_SLICE):
         some = [one for one in everyone[start : start + STREAM_SLICE] if not one.is_deleted]
-        await locked(intake, lambda: describe(some))  # noqa: B023
+        await read_locked(intake, lambda: describe(some))  # noqa: B023
         await breathe()

@@ -7,7 +7,7 @@ import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.server.log import lines as log_lines
+from penstock.server.log import lifecycle
 from penstock.server.monitor.process import Usage
 
 if TYPE_CHECKING:
@@ -57,5 +57,5 @@ class Monitor:
         listener = HttpServer(Pages(self.server, self).answer)
         port = await listener.start(host, max(0, port), tls)
         self._listeners.append(listener)
-        log_lines.http_monitor(self.server.log, host, port, tls is not None)
+        lifecycle.http_monitor(self.server.log, host, port, tls is not None)
         return port

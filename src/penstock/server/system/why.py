@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.api.locked import locked
+from penstock.api.stream_lock import read_locked
 from penstock.consumer.why import ConsumerFacts, Listeners, MessageFacts, explain_consumer, explain_message
 from penstock.consumer.why_facts import consumer_facts, message_facts, removal_of
 from penstock.consumer.why_json import consumer_json, message_json
@@ -37,7 +37,7 @@ async def make_why(server: Server, options: WhyOptions) -> dict[str, Any]:
         raise RequestError('ask about a "consumer", or about a message by its "seq"')
     await intake.settled()
     if options.consumer:
-        facts = await locked(intake, lambda: _consumer(intake, options.consumer))
+        facts = await read_locked(intake, lambda: _consumer(intake, options.consumer))
         found = consumer_json(facts, explain_consumer(facts))
     else:
         message = await _message(intake, options.seq)
@@ -89,9 +89,9 @@ async def _message(intake: Intake, seq: int) -> MessageFacts:
     def look(removal: str = "") -> MessageFacts:
         return message_facts(stream.config, store, stream.consumers, seq, store.clock.wall_ns(), removal)
 
-    facts = await locked(intake, look)
+    facts = await read_locked(intake, look)
     is_gone = not facts.is_stored and 0 < seq <= facts.last_seq
     if is_gone and not facts.removal and isinstance(store, FileStore):
         removal = await asyncio.to_thread(removal_of, store.paths, store.stream_id, seq)
-        facts = await locked(intake, lambda: look(removal))
+        facts = await read_locked(intake, lambda: look(removal))
     return facts

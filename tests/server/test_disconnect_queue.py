@@ -1,4 +1,4 @@
-"""Clients that do not read are cut off a few at a time, and what waited for them comes back."""
+"""Clients that do not read are disconnected a few at a time, and the memory of their pending bytes is freed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import penstock
 from penstock.broker.io import send_buffer as pieces
-from penstock.server.cutting import SLICE_S, Cutting
+from penstock.server.disconnect_queue import SLICE_S, DisconnectQueue
 from support.attack import Client
 
 if TYPE_CHECKING:
@@ -21,12 +21,12 @@ READERS, SIZE = 30, 8192
 
 
 class Slow:
-    """A connection that takes longer than a slice to be cut off."""
+    """A connection whose disconnect takes longer than a slice."""
 
     def __init__(self, turns: list[int], order: list[int], number: int) -> None:
         self.turns, self.order, self.number = turns, order, number
 
-    def cut_off(self, why: str, reason: str) -> None:
+    def disconnect(self, why: str, reason: str) -> None:
         self.order.append(self.number)
         self.turns[-1] += 1
         until = time.perf_counter() + SLICE_S
@@ -36,13 +36,13 @@ class Slow:
             raise RuntimeError("on purpose")
 
 
-def test_after_a_slice_the_others_come_first() -> None:
+def test_after_a_slice_other_work_comes_first() -> None:
     async def run() -> tuple[list[int], list[int]]:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda loop, context: None)
-        cutting, turns, order = Cutting(loop), [0], []
+        queue, turns, order = DisconnectQueue(loop), [0], []
         for number in range(10):
-            cutting.add(cast("Connection", Slow(turns, order, number)), "why", "reason")
+            queue.add(cast("Connection", Slow(turns, order, number)), "why", "reason")
         while len(order) < 10:
             await asyncio.sleep(0)
             turns.append(0)
@@ -54,8 +54,8 @@ def test_after_a_slice_the_others_come_first() -> None:
 
 
 @pytest.mark.parametrize("how", ["deadline", "pending"])
-def test_those_who_do_not_read_are_cut_off_and_their_memory_comes_back(how: str) -> None:
-    """All at once: they were cut in one turn, and what had waited for each was one block of memory."""
+def test_clients_that_do_not_read_are_disconnected_and_their_memory_is_freed(how: str) -> None:
+    """All at once: they were disconnected in one turn, and the pending bytes of each were one block of memory."""
     with penstock.Server() as server:
         dead = []
         for _ in range(READERS):
@@ -79,7 +79,7 @@ def test_those_who_do_not_read_are_cut_off_and_their_memory_comes_back(how: str)
             waiting: Any = each.transport.waiting
             if how == "deadline":
                 assert waiting.capacity_max == pieces.PIECE_BYTES
-                server.server.loop.call_soon_threadsafe(each._cut_soon, "why", "Slow Consumer (Write Deadline)")
+                server.server.loop.call_soon_threadsafe(each._disconnect_soon, "why", "Slow Consumer (Write Deadline)")
         while any(each.cid in connections for each in found):
             if how == "pending":
                 there.publish("big", bytes(SIZE))

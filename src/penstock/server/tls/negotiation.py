@@ -1,9 +1,9 @@
-"""TlsDoor: the first bytes of a connection to a port with TLS. They belong to nobody until it is clear what they are.
+"""TlsNegotiation: reads the first bytes of a connection to a port with TLS, and decides how the connection goes on.
 
 required            INFO, then the handshake
-allow_non_tls       INFO, then the first byte decides; who says nothing for a while is taken for plain
+allow_non_tls       INFO, then the first byte decides; a client that sends nothing for a while is taken for plain
 handshake_first     the handshake, then INFO, encrypted
-  with a delay      so long the first byte is waited for; without one it goes on with INFO as above
+  with a delay      the server waits so long for the first byte, then goes on with INFO as above
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ THROTTLED = "Connection throttling is active. Please try again later."
 
 
 class RateLimit:
-    """So many handshakes a second."""
+    """A limit on handshakes per second."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit  # 0: any number
@@ -33,7 +33,7 @@ class RateLimit:
         self._until = 0.0
 
     def allows(self, now: float) -> bool:
-        """Whether one more may be; it is counted."""
+        """Whether one more handshake is allowed; it is counted."""
         if now > self._until:
             self._count, self._until = 0, now + 1.0
         else:
@@ -41,15 +41,15 @@ class RateLimit:
         return not self.limit or self._count < self.limit
 
 
-class TlsDoor(asyncio.Protocol):
-    """What a socket is read by until its connection takes over."""
+class TlsNegotiation(asyncio.Protocol):
+    """The asyncio protocol of a socket until its connection takes over."""
 
     def __init__(self, connection: Connection, tls: TlsOptions, context: ssl.SSLContext, rate: RateLimit) -> None:
         self.connection = connection
         self.tls = tls
         self.context = context
         self._rate = rate
-        self._has_said_info = False
+        self._has_sent_info = False
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -59,9 +59,9 @@ class TlsDoor(asyncio.Protocol):
         if not connection.server.admit(connection):
             return
         if not self.tls.handshake_first:
-            self._greet()
+            self._send_info()
         elif self.tls.handshake_first_fallback > 0:
-            self._timer = connection.server.loop.call_later(self.tls.handshake_first_fallback, self._greet)
+            self._timer = connection.server.loop.call_later(self.tls.handshake_first_fallback, self._send_info)
         else:
             self._start_tls(b"")
 
@@ -69,7 +69,7 @@ class TlsDoor(asyncio.Protocol):
         self._stop_timer()
         if self.connection.is_closed:
             return
-        if self._has_said_info and data[0] != HANDSHAKE:
+        if self._has_sent_info and data[0] != HANDSHAKE:
             self._go_plain(data)
         else:
             self._start_tls(data)
@@ -81,13 +81,13 @@ class TlsDoor(asyncio.Protocol):
         self._stop_timer()
         self.connection.connection_lost(error)
 
-    def _greet(self) -> None:
+    def _send_info(self) -> None:
         connection = self.connection
         if connection.is_closed:
             return
         connection.make_nonce()
         self._raw.write(connection.server.info_line(connection))
-        self._has_said_info = True
+        self._has_sent_info = True
         if self.tls.allow_non_tls:
             self._timer = connection.server.loop.call_later(self.tls.timeout, self._go_plain, b"")
         else:
@@ -98,7 +98,7 @@ class TlsDoor(asyncio.Protocol):
         if connection.is_closed:
             return
         self._raw.set_protocol(cast("asyncio.BaseProtocol", connection))
-        connection.begin(has_said_info=True)
+        connection.begin(has_sent_info=True)
         if data:
             connection.data_received(data)
 
@@ -116,12 +116,12 @@ class TlsDoor(asyncio.Protocol):
         if connection.is_closed:
             transport.close()
             return
-        connection.tls = peer_facts(transport.tls, is_first=not self._has_said_info)
+        connection.tls = peer_facts(transport.tls, is_first=not self._has_sent_info)
         if not is_pinned(self.tls, connection.tls.certificate):
             self._failed("certificate not pinned", True)
             return
         connection.transport = transport
-        connection.secured(self._has_said_info)
+        connection.secured(self._has_sent_info)
 
     def _failed(self, text: str, is_error: bool) -> None:
         connection = self.connection

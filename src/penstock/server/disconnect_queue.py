@@ -1,7 +1,8 @@
-"""Cutting: connections that do not read are cut off a few at a time.
+"""DisconnectQueue: slow consumers are disconnected a few at a time.
 
-Who is cut off leaves its subscriptions, is counted, logged and told of. Where a hundred reach their deadline together,
-the others would wait for all of that: after SLICE_S they come first, and the rest is cut in the next turns.
+Each disconnect removes subscriptions, counts, logs and publishes an event. If a hundred clients reached their deadline
+together, all other clients would wait for that work: after SLICE_S the loop serves them first, and disconnects the rest
+in its next turns.
 """
 
 from __future__ import annotations
@@ -18,31 +19,31 @@ if TYPE_CHECKING:
 SLICE_S = 0.0005
 
 
-class Cutting:
-    """Those that are to be cut off. Always true: while there are some, a call of `_cut` is on its way."""
+class DisconnectQueue:
+    """Connections to be disconnected. Always true: while there are some, a call of `_disconnect` is scheduled."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiting: deque[tuple[Connection, str, str]] = deque()
 
     def add(self, connection: Connection, why: str, reason: str) -> None:
-        """Cut `connection` off soon; `why` is for the log, `reason` for monitoring."""
+        """Disconnect `connection` soon; `why` is for the log, `reason` for monitoring."""
         self._waiting.append((connection, why, reason))
         if len(self._waiting) == 1:
-            self._loop.call_soon(self._cut)
+            self._loop.call_soon(self._disconnect)
 
-    def _cut(self) -> None:
+    def _disconnect(self) -> None:
         until = perf_counter() + SLICE_S
         try:
             while self._waiting:
                 connection, why, reason = self._waiting[0]
-                connection.cut_off(why, reason)
+                connection.disconnect(why, reason)
                 self._waiting.popleft()
                 if perf_counter() >= until:
                     break
         except Exception:
-            self._waiting.popleft()  # one connection's trouble is not the others'
+            self._waiting.popleft()  # an error of one connection must not stop the others
             raise
         finally:
             if self._waiting:
-                self._loop.call_soon(self._cut)
+                self._loop.call_soon(self._disconnect)

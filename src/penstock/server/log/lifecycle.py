@@ -1,4 +1,4 @@
-"""The lines that people and tools wait for, word for word the reference's. The server says them through these."""
+"""The log lines of a server's life, from start to stop. People and tools wait for them, so they are nats-server's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RULE = "-------------------------------------------"
 
 
 def starting(log: Log, options: Options, name: str, server_id: str, penstock_version: str) -> None:
-    """First lines of a start. Then come the warnings of the configuration."""
+    """The first lines of a start, and the warnings of the configuration."""
     log.notice("Starting nats-server")
     log.notice(f"  Version:  {VERSION}")
     log.notice(f"  Penstock: {penstock_version}")
@@ -25,11 +25,11 @@ def starting(log: Log, options: Options, name: str, server_id: str, penstock_ver
         log.notice(f"Using configuration file: {options.config_file} ({options.config_digest})")
 
 
-def sends_alone(log: Log, error: OSError) -> None:
+def no_io_uring(log: Log, error: OSError) -> None:
     log.notice(f"No io_uring here ({error.strerror}): each client is sent to by a system call of its own")
 
 
-def sleeps_between_turns(log: Log, error: OSError) -> None:
+def no_pressure_information(log: Log, error: OSError) -> None:
     log.notice(
         f"This kernel does not tell whether processors are short ({PRESSURE_PATH}: {error.strerror}): the loop sleeps "
         "after each turn, and answers take some 50 us longer; the kernel parameter psi=1 turns it on"
@@ -45,7 +45,7 @@ def starting_jetstream(log: Log) -> None:
 
 
 def jetstream(log: Log, options: Options, store_dir: str, memory_max: int, storage_max: int) -> None:
-    """JetStream's own lines, once its bounds are known."""
+    """JetStream's lines, once its limits are known."""
     settings = options.jetstream
     log.notice("---------------- JETSTREAM ----------------")
     log.notice(f"  Strict:          {'true' if settings.strict else 'false'}")
@@ -115,7 +115,7 @@ def address(host: str, port: int) -> str:
 
 
 def friendly_bytes(size: int) -> str:
-    """ "17.65 GB": as the reference writes sizes, in steps of 1024."""
+    """ "17.65 GB": as nats-server writes sizes, in steps of 1024."""
     if size < 1024:
         return f"{size} B"
     power = min((size.bit_length() - 1) // 10, len(UNITS))

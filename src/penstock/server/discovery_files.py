@@ -1,4 +1,4 @@
-"""The files by which others find a running server: its pid, and the ports that it listens on."""
+"""The files by which other programs find a running server: its pid, and the ports that it listens on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class FileError(PenstockError):
 
 
 def write_pid(path: str) -> None:
-    """The process's number, and nothing after it."""
+    """Write the process id, and nothing after it."""
     try:
         _write(path, str(os.getpid()), 0o640)
     except OSError as error:
@@ -29,7 +29,7 @@ def write_pid(path: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """What clients can connect to: nats, monitoring or websocket; with its scheme."""
+    """One listening address: "nats", "monitoring" or "websocket", with its scheme."""
 
     name: str
     scheme: str
@@ -38,12 +38,12 @@ class Listener:
 
 
 def ports_path(folder: str) -> str:
-    """Tools that start `nats-server` look for this name."""
+    """The path of the ports file; tools that start `nats-server` look for this name."""
     return os.path.join(folder, f"nats-server_{os.getpid()}.ports")
 
 
 def write_ports(folder: str, listeners: Iterable[Listener]) -> str:
-    """All addresses by listener, as JSON; the file appears whole. Its path is given back."""
+    """Write all addresses by listener as JSON, atomically; returns the file's path."""
     path = ports_path(folder)
     ports = {one.name: [f"{one.scheme}://{at}" for at in _addresses(one.host, one.port)] for one in listeners}
     try:
@@ -55,7 +55,7 @@ def write_ports(folder: str, listeners: Iterable[Listener]) -> str:
 
 
 def _write(path: str, text: str, mode: int) -> None:
-    """Under another name first: a tool that waits for the file reads all of it, or nothing."""
+    """Write under another name first: a tool that waits for the file reads all of it, or nothing."""
     draft = f"{path}.{os.getpid()}.tmp"
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:

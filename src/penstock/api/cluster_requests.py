@@ -1,4 +1,4 @@
-"""Requests that only a cluster can serve; a single server says so."""
+"""Requests that only a cluster can serve: a single server refuses them."""
 
 from __future__ import annotations
 

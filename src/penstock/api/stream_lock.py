@@ -1,0 +1,55 @@
+"""Reading and changing a stream under its lock, without blocking the loop while another thread holds the lock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.broker.streams.endpoint import RETRY_S
+from penstock.errors import StreamNotFound
+
+if TYPE_CHECKING:
+    from penstock.broker.streams.endpoint import Intake
+
+T = TypeVar("T")
+
+
+async def read_locked(intake: Intake, read: Callable[[], T]) -> T:
+    """What `read` returns under the stream's lock. If another thread holds the lock, a helper thread waits for it.
+
+    Raises StreamNotFound if the stream was deleted while the request waited.
+    """
+    lock = intake.stream._lock
+    if lock.acquire(blocking=False):
+        try:
+            return _read_open(intake, read)
+        finally:
+            lock.release()
+
+    return await asyncio.to_thread(read_locked_blocking, intake, read)
+
+
+def read_locked_blocking(intake: Intake, read: Callable[[], T]) -> T:
+    """As `read_locked`, for a thread that may wait for the lock."""
+    with intake.stream._lock:
+        return _read_open(intake, read)
+
+
+def _read_open(intake: Intake, read: Callable[[], T]) -> T:
+    if intake.stream.store.engine.is_closed:
+        raise StreamNotFound
+    return read()
+
+
+async def change_locked(intake: Intake, change: Callable[[], T]) -> T:
+    """What `change` returns under the stream's lock, always in the loop's thread, as its subscribers require."""
+    lock = intake.stream._lock
+    while not lock.acquire(blocking=False):
+        await asyncio.sleep(RETRY_S)
+    try:
+        if intake.is_closed:
+            raise StreamNotFound
+        return change()
+    finally:
+        lock.release()
