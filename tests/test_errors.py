@@ -250,7 +250,7 @@ def test_quote_prints_as_go_does(text: str, quoted: str) -> None:
 
 
 def test_the_generated_classes_are_those_of_the_table() -> None:
-    tool = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "make_api_errors.py"))
+    tool = runpy.run_path(str(Path(__file__).parents[1] / "tools" / "make_api_errors.py"))
     assert tool["make_module"](tool["TABLE"].read_text()) == tool["MODULE"].read_text(), "run tools/make_api_errors.py"
 
 
