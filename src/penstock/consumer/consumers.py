@@ -51,7 +51,7 @@ class Consumers:
         self.by_name: dict[str, Consumer] = {}
         self.on_change: list[Listener] = []
         self._unread: dict[int, Entry] = {}  # of consumers that we do not understand
-        self._windows = BlockCache()
+        self.windows = BlockCache()
         self._touched: dict[Consumer, None] = {}
         self._offset_ns = self.store.clock.offset_ns
         self._has_changed = False  # somebody came, went or was changed since the last flush
@@ -85,7 +85,7 @@ class Consumers:
                 if self.log is not None:
                     self.log.require_fold()  # what changes from now on says nothing of the state that is there
             table.logged = True
-            self._add(Consumer(meta, number, self.store, table, self._windows))
+            self._add(Consumer(meta, number, self.store, table, self.windows))
 
     def _found(self, text: str) -> None:
         self.store.report.add("set aside", "consumers", text)
@@ -157,7 +157,7 @@ class Consumers:
         table.logged = is_kept
         replay_to = self.rules.last_seq if config.replay_policy == "original" else 0
         meta = Meta(admission.name, now + self.store.clock.offset_ns, config, resume, replay_to)
-        consumer = Consumer(meta, number, self.store, table, self._windows, lasts)
+        consumer = Consumer(meta, number, self.store, table, self.windows, lasts)
         consumer.made_ns = now
         self._add(consumer)
         if is_kept:
@@ -425,10 +425,10 @@ class Consumers:
             engine.close()
         if self._rolled_back in self.store.on_rollback:
             self.store.on_rollback.remove(self._rolled_back)
-        self._windows.clear()
+        self.windows.clear()
 
     def _release(self) -> None:
         """Closed for good: what they have pending is written down, or of no use any more."""
         for engine in self._engines:
             engine.release()
-        self._windows.clear()
+        self.windows.clear()

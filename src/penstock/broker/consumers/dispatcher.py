@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock")
 RETRY_S = 0.001  # until the next look at a lock that another thread had
 MEND_S = 1.0  # until what could not be written is tried again
+COOL_S = 5.0  # parts of block files that nobody reads for so long are freed
 LET_GO_SLICE = 2000  # messages that go with a consumer in one turn
 SHUTDOWN = b"409 Server Shutdown"
 DELETED = b"409 Consumer Deleted"
@@ -53,6 +54,7 @@ class ConsumerDispatcher:
         self._served_seq = 0  # what was committed when all consumers last had a look
         self._retry: asyncio.TimerHandle | None = None
         self._mending: asyncio.TimerHandle | None = None
+        self._cooling: asyncio.TimerHandle | None = None
         self._is_told = False
         self._is_telling = False
         self.consumers.on_change.append(self._changed)
@@ -180,6 +182,8 @@ class ConsumerDispatcher:
             if self.scheduler.serve(store.clock.now_ns(), self.turn.slice_ns):
                 self.turn.touch_desk(self)
             self._write_down()
+            if self._cooling is None and self.consumers.windows.count:
+                self._cooling = self.loop.call_later(COOL_S, self._cool)
         except Exception:
             self._mend_soon()  # whoever waits is served then, if nothing else comes up
             raise
@@ -195,6 +199,19 @@ class ConsumerDispatcher:
         if not self.is_closed:
             self.serve(looks_anew=self._served_seq == 0)
             self.turn.end()
+
+    def _cool(self) -> None:
+        """Free parts of block files that no consumer has read for a while."""
+        self._cooling = None
+        lock = self.stream._lock
+        is_warm = True
+        if lock.acquire(blocking=False):
+            try:
+                is_warm = self.consumers.windows.cool()
+            finally:
+                lock.release()
+        if is_warm and not self.is_closed:
+            self._cooling = self.loop.call_later(COOL_S, self._cool)
 
     def _mend_soon(self) -> None:
         if self._mending is None:
@@ -285,7 +302,7 @@ class ConsumerDispatcher:
             self.consumers.on_change.remove(self._changed)
         if self._tell in self.stream._listeners:
             self.stream._listeners.remove(self._tell)
-        for timer in (self._retry, self._mending):
+        for timer in (self._retry, self._mending, self._cooling):
             if timer is not None:
                 timer.cancel()
         for delivery in self.deliveries.values():

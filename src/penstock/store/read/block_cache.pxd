@@ -17,6 +17,7 @@ cdef struct Window:
 cdef class BlockCache:
     cdef Window windows[64]
     cdef uint64_t clock
+    cdef uint64_t cooled                   # the clock when unused windows were last freed
     cdef void* user                        # who wanted one last …
     cdef uint64_t shared                   # … and when that was another one than before
     cdef uint32_t unused                   # records that came from images since a window was wanted

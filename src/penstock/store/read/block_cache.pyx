@@ -2,10 +2,15 @@
 import os
 
 from libc.stdint cimport int64_t
-from libc.stdlib cimport free, malloc
-
 from penstock.store.index.index cimport SECTION_OFFSETS
 from penstock.format.record cimport record_decode
+
+
+cdef extern from "sys/mman.h" nogil:
+    void* mmap(void* addr, size_t size, int prot, int flags, int fd, long offset)
+    int munmap(void* addr, size_t size)
+    int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_ANONYMOUS
+    void* MAP_FAILED
 
 cdef enum:
     WINDOW = 262144
@@ -32,13 +37,29 @@ cdef class BlockCache:
         """Give the memory back: nobody reads for now."""
         cdef int n
         for n in range(self.count):
-            free(self.windows[n].data)
+            munmap(self.windows[n].data, WINDOW + OVERLAP)
             self.windows[n].data = NULL
             self.windows[n].block_id = 0
         self.count = 0
         self.unused = 0
         self.user = NULL
         self.shared = 0
+
+    def cool(self):
+        """Give the memory of windows back that nobody has wanted since the last call; whether there are others."""
+        cdef int n, kept = 0
+        for n in range(self.count):
+            if self.windows[n].used > self.cooled:
+                self.windows[kept] = self.windows[n]
+                kept += 1
+            else:
+                munmap(self.windows[n].data, WINDOW + OVERLAP)
+        for n in range(kept, self.count):
+            self.windows[n].data = NULL
+            self.windows[n].block_id = 0
+        self.count = kept
+        self.cooled = self.clock
+        return kept > 0
 
     cdef Window* window(self, StreamEngine engine, Block* block, uint64_t start, uint64_t stop, void* user, int* mine) except NULL:
         """One that has [start, stop) of the block, which fits into it; short where the file is.
@@ -48,6 +69,7 @@ cdef class BlockCache:
         """
         cdef Window* chosen
         cdef Window* one
+        cdef void* data
         cdef int n, at = mine[0], fd
         cdef int64_t got
         cdef uint64_t first, size
@@ -81,9 +103,11 @@ cdef class BlockCache:
                     mine[0] = n
         chosen = &self.windows[mine[0]]
         if chosen.data == NULL:
-            chosen.data = <uint8_t*>malloc(WINDOW + OVERLAP)
-            if chosen.data == NULL:
+            # Mapped: in the C library's heap, windows would lie between what stays, and not go back to the system.
+            data = mmap(NULL, WINDOW + OVERLAP, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+            if data == MAP_FAILED:
                 raise MemoryError
+            chosen.data = <uint8_t*>data
             self.count += 1
         if block.file.fd < 0 and engine.log.opened >= engine.open_max:
             engine.store.close_idle()
