@@ -34,11 +34,15 @@ cdef class Committer:
     cdef list owners                       # keeps them alive
     cdef void** late                       # files that somebody is to write, the oldest first
     cdef Py_ssize_t late_count
-    cdef uint8_t* spares[2]                # images to be used again; only the owner's thread touches them
+    cdef pthread_mutex_t* spare_lock       # of what follows; no other lock is taken while it is held
+    cdef uint8_t* spares[SPARES_MAX]       # images to be used again; the last one is taken first
+    cdef int64_t kept_ns[SPARES_MAX]       # since when each is kept
     cdef int spare_count
     cdef uint64_t spare_size
+    cdef public int64_t spare_ns           # a spare that nobody takes for so long goes back to the system
     cdef uint8_t* take_image(self, uint64_t size) noexcept nogil
     cdef bint keep_image(self, uint8_t* image, uint64_t size) noexcept nogil
+    cdef uint8_t* unused_image(self, int64_t now, uint64_t* size) noexcept nogil
     cdef bint ask(self, Committable one) noexcept nogil
     cdef void ask_early(self, Committable one) noexcept nogil
     cdef bint add_early(self, Committable one) noexcept nogil

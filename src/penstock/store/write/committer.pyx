@@ -49,6 +49,7 @@ cdef extern from *:
 
 cdef enum:
     THREADS_MAX = 4
+    SPARE_NS = 10000000000                 # who takes longer to fill a block does not notice its page faults
 
 
 cdef class Committable:
@@ -81,6 +82,8 @@ cdef void _serve(Committer owner) noexcept nogil:
     cdef timespec until
     cdef Py_ssize_t n
     cdef int64_t now, next_due, due
+    cdef uint8_t* image
+    cdef uint64_t size
     cdef bint is_asked
     pthread_mutex_lock(owner.lock)
     while True:
@@ -120,6 +123,12 @@ cdef void _serve(Committer owner) noexcept nogil:
         if found == NULL:
             if owner.is_stopping:
                 break
+            image = owner.unused_image(now, &size)
+            if image != NULL:
+                pthread_mutex_unlock(owner.lock)
+                munmap(image, size)
+                pthread_mutex_lock(owner.lock)
+                continue
             owner.idle += 1
             until.tv_sec = next_due // 1000000000
             until.tv_nsec = next_due % 1000000000
@@ -142,16 +151,20 @@ cdef void _serve(Committer owner) noexcept nogil:
 
 @cython.no_gc_clear
 cdef class Committer:
-    """A few threads that commit for those who do not want to wait. They start when first asked."""
+    """A few threads that commit for those who do not want to wait. The first one starts when it is first asked, all others
+    as soon as it is not enough: a number of threads that grows with the load now and then looks like a leak."""
 
     def __cinit__(self):
         self.lock = <pthread_mutex_t*>calloc(1, sizeof(pthread_mutex_t))
         self.wake = <pthread_cond_t*>calloc(1, sizeof(pthread_cond_t))
         self.rested = <pthread_cond_t*>calloc(1, sizeof(pthread_cond_t))
         self.threads = <pthread_t*>calloc(THREADS_MAX, sizeof(pthread_t))
-        if self.lock == NULL or self.wake == NULL or self.rested == NULL or self.threads == NULL:
+        self.spare_lock = <pthread_mutex_t*>calloc(1, sizeof(pthread_mutex_t))
+        if self.spare_lock == NULL or self.lock == NULL or self.wake == NULL or self.rested == NULL or self.threads == NULL:
             raise MemoryError
         pthread_mutex_init(self.lock, NULL)
+        pthread_mutex_init(self.spare_lock, NULL)
+        self.spare_ns = SPARE_NS
         timed_cond_init(self.wake)
         pthread_cond_init(self.rested, NULL)
         self.owners = []
@@ -166,25 +179,49 @@ cdef class Committer:
         free(self.served)
         free(self.late)
         free(self.lock)
+        free(self.spare_lock)
         free(self.wake)
         free(self.rested)
         free(self.threads)
 
-    # Spare images: fresh memory costs a page fault every 4 KiB, which is a tenth of a publish.
+    # Spare images: fresh memory costs a page fault every 4 KiB, which is a tenth of a publish. One that nobody needs any more
+    # has all the pages of a block in use, and a commit thread that has nothing else to do returns it.
 
     cdef uint8_t* take_image(self, uint64_t size) noexcept nogil:
+        cdef uint8_t* image = NULL
+        pthread_mutex_lock(self.spare_lock)
         if self.spare_count and self.spare_size == size:
             self.spare_count -= 1
-            return self.spares[self.spare_count]
-        return NULL
+            image = self.spares[self.spare_count]
+        pthread_mutex_unlock(self.spare_lock)
+        return image
 
     cdef bint keep_image(self, uint8_t* image, uint64_t size) noexcept nogil:
-        if self.spare_count == SPARES_MAX or (self.spare_count and self.spare_size != size):
-            return False
-        self.spare_size = size
-        self.spares[self.spare_count] = image
-        self.spare_count += 1
-        return True
+        cdef bint is_kept
+        pthread_mutex_lock(self.spare_lock)
+        is_kept = self.spare_count == 0 or (self.spare_count < SPARES_MAX and self.spare_size == size)
+        if is_kept:
+            self.spare_size = size
+            self.spares[self.spare_count] = image
+            self.kept_ns[self.spare_count] = monotonic_ns()
+            self.spare_count += 1
+        pthread_mutex_unlock(self.spare_lock)
+        return is_kept
+
+    cdef uint8_t* unused_image(self, int64_t now, uint64_t* size) noexcept nogil:
+        """Take out the spare that was kept first if that was long ago; NULL: there is none such."""
+        cdef uint8_t* image = NULL
+        cdef int n
+        pthread_mutex_lock(self.spare_lock)
+        if self.spare_count and now - self.kept_ns[0] >= self.spare_ns:
+            image = self.spares[0]
+            size[0] = self.spare_size
+            self.spare_count -= 1
+            for n in range(self.spare_count):
+                self.spares[n] = self.spares[n + 1]
+                self.kept_ns[n] = self.kept_ns[n + 1]
+        pthread_mutex_unlock(self.spare_lock)
+        return image
 
     cdef bint ask(self, Committable one) noexcept nogil:
         """Have what `one` has submitted committed soon. Starts a thread when all are at work."""
@@ -217,12 +254,14 @@ cdef class Committer:
         return self.find_thread()
 
     cdef bint find_thread(self) noexcept nogil:
-        """There is work: is a thread to be woken for it, because one rests? Else one is started. The caller has the lock."""
+        """There is work: is a thread to be woken for it, because one is idle? Else they are started. The caller has the lock."""
+        cdef int wanted = THREADS_MAX if self.thread_count else 1
         if self.idle:
             return True
-        if self.thread_count < THREADS_MAX and not self.is_stopping:
-            if pthread_create(&self.threads[self.thread_count], NULL, _run, <void*>self) == 0:
-                self.thread_count += 1
+        while self.thread_count < wanted and not self.is_stopping:
+            if pthread_create(&self.threads[self.thread_count], NULL, _run, <void*>self):
+                break
+            self.thread_count += 1
         return False
 
     cdef void let_go(self, bint wakes) noexcept nogil:
@@ -338,3 +377,9 @@ cdef class Committer:
         """After a fork: the threads are the parent's, and so is what they were to write."""
         self.thread_count = 0
         self.late_count = 0
+        pthread_mutex_init(self.spare_lock, NULL)          # one of them may have held it
+
+    @property
+    def counts(self):
+        """(threads, spare images): for tests."""
+        return self.thread_count, self.spare_count
