@@ -7,7 +7,9 @@ import gc
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from penstock.base.malloc import keep_freed
@@ -22,6 +24,7 @@ from penstock.server.signals import NAMES, set_process_name
 
 OK, FAILED = 0, 1
 SWITCH_S = 0.0005  # a thread that opens a stream gives the loop its turn after so long; Python's own is ten times that
+THREADS_MAX = 8  # beside the loop, for what waits for the disk or a lock
 Reread = Callable[[], tuple[Options, list[str]]]
 
 
@@ -91,6 +94,19 @@ def _fill_standard_files() -> None:
             os.open(os.devnull, os.O_RDWR)  # it takes the lowest free number: this one
 
 
+def _start_threads() -> ThreadPoolExecutor:
+    """An executor with all its threads: by itself it adds one whenever none is idle, and keeps them."""
+    count = min(THREADS_MAX, (os.cpu_count() or 1) + 4)  # 4 more than processors, as Python's own
+    executor = ThreadPoolExecutor(count, thread_name_prefix="penstock-worker")
+    together = threading.Barrier(count)
+    try:
+        for _ in range(count):
+            executor.submit(together.wait)
+    except RuntimeError:  # the system allows no more threads: those that there are do it
+        together.abort()
+    return executor
+
+
 class _Run:
     """One server's life. Always true: `stopping` is set once, by whatever comes first."""
 
@@ -106,6 +122,7 @@ class _Run:
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
+        loop.set_default_executor(_start_threads())
         for number in NAMES:
             loop.add_signal_handler(number, self._trapped, number)
         try:
