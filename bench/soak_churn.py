@@ -28,6 +28,7 @@ AT_ONCE = 24  # streams in the beginning: as many as make the server start all t
 NAMES = 40  # a name comes again after so many others
 ROUNDS = (3, 8)
 INACTIVE_S = 2.0  # after which an ephemeral consumer goes by itself
+VISIT_S_MAX = 10.0  # the same for one that is deleted before
 SUBSCRIPTIONS = 300
 KEYS = (10, 60)
 OBJECT_SIZE = (1, 600 << 10)
@@ -288,7 +289,7 @@ async def consumer_of_base(load: Load, client: Client, chance: random.Random) ->
         deliver_policy=chance.choice([DeliverPolicy.ALL, DeliverPolicy.NEW, DeliverPolicy.LAST_PER_SUBJECT]),
         filter_subject=chance.choice(["base.>", f"base.{chance.randrange(8)}.*", "base.*.*"]),
         ack_policy=chance.choice([AckPolicy.EXPLICIT, AckPolicy.NONE, AckPolicy.ALL]),
-        inactive_threshold=INACTIVE_S if chance.random() < 0.5 else None,
+        inactive_threshold=VISIT_S_MAX if chance.random() < 0.5 else None,
     )
     info = await js.add_consumer(BASE, config)
     try:
