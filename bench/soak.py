@@ -56,7 +56,7 @@ PEER = Side(  # what it keeps is looked for by its own readers only: we do not r
     "nats-server 2.15.1", "nats-server", "", "written to the page cache", more=SERVER.more
 )
 LOG_MARKS = ("[ERR]", "[FTL]", "Traceback", "Error:")
-LOG_EXPECTED = ("Unknown Protocol Operation: b'NONSENSE",)
+LOG_EXPECTED = ("Unknown Protocol Operation: b'NONSENSE", """proto='"NONSENSE""")
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ def test_an_ack_subject_reads_back_in_both_forms() -> None:
     text = "$JS.ACK.ORDERS.billing.2.17.23.1700000000000000001.5"
     assert format_ack_subject(DELIVERY) == text
     assert parse_ack_subject(text) == DELIVERY
-    long = text.replace("$JS.ACK.", f"$JS.ACK.router.{account_hash('A')}.")
+    long = text.replace("$JS.ACK.", f"$JS.ACK.hub.{account_hash('A')}.")
     assert parse_ack_subject(long) == parse_ack_subject(long + ".more.tokens") == DELIVERY
     short_filter, long_filter = ack_filters("ORDERS", "billing", "A", "hub")
     assert matches(text, short_filter) and not matches(text, long_filter)
