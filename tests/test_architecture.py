@@ -6,9 +6,12 @@ import ast
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
+
+from support.compiled_calls import violations
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "penstock"
@@ -124,6 +127,89 @@ def test_only_the_spark_layer_imports_pyspark() -> None:
 def test_every_compiled_module_has_types() -> None:
     for path in SOURCE.rglob("*.pyx"):
         assert path.with_suffix(".pyi").exists(), f"{path} has no .pyi"
+
+
+UNDECLARED = {
+    "StreamEngine.store": "the engine's host gets its Protocol with the store's own parts",
+}
+"""Attributes on which compiled code may still call anything, and why. To be emptied."""
+
+
+def test_compiled_code_calls_upward_only_what_its_stub_declares() -> None:
+    """Imports do not show all that a lower layer knows of a higher one: it may call an object of any class."""
+
+    def rank(module: str) -> int:
+        layer = layer_of(module)
+        return len(LAYERS) if layer == "face" else LAYERS.index(layer)
+
+    found = [(path, called) for path, called in violations(SOURCE, rank) if called.rpartition(".")[0] not in UNDECLARED]
+    assert not found, "\n".join(f"{path.relative_to(ROOT)} calls {called}" for path, called in found)
+
+
+UPWARD = {
+    "low/box.pxd": """
+        cdef class Box:
+            cdef object host                       # a comment, with host.neither
+            cdef int open(self) except -1
+        """,
+    "low/box.pyx": '''
+        cdef class Box:
+            """self.docstring is not code."""
+
+            def __init__(self, host):
+                self.host = host
+
+            cdef int open(self) except -1:
+                self.host.opened("self.text is not code")
+                return BODY
+        ''',
+    "low/box.pyi": """
+        from typing import Any, Protocol
+
+        from penstock.high.shelf import Shelf
+
+        class BoxHost(Protocol):
+            def opened(self, text: str) -> None: ...
+
+        class Box:
+            def __init__(self, host: BoxHost) -> None: ...
+        """,
+}
+
+
+@pytest.mark.parametrize(
+    ("body", "host", "wanted"),
+    [
+        ("0", "BoxHost", []),
+        ("self.open()", "BoxHost", []),
+        ("self.host.closed()", "BoxHost", ["Box.host.closed"]),  # not in the protocol
+        ("self.closed()", "BoxHost", ["Box.closed"]),  # only a subclass in Python could have it
+        ("(<Box>self.other).closed()", "BoxHost", ["Box.other", "Box.closed"]),
+        ("0", "Any", ["Box.host.opened"]),
+        ("0", "Shelf", ["Box.host.opened"]),  # a class of a higher layer
+        ("0", "Box", ["Box.host.opened"]),
+        ("0", "BoxHost | None", []),
+    ],
+)
+def test_an_upward_call_without_a_declaration_is_found(tmp_path: Path, body: str, host: str, wanted: list[str]) -> None:
+    root = tmp_path / "penstock"
+    (root / "high").mkdir(parents=True)
+    (root / "low").mkdir()
+    (root / "high" / "shelf.py").write_text("class Shelf: ...\n")
+    for name, text in UPWARD.items():
+        text = textwrap.dedent(text).replace("BODY", body)
+        (root / name).write_text(text.replace("host: BoxHost", f"host: {host}"))
+    found = violations(root, lambda module: ["penstock.low", "penstock.high"].index(module.rpartition(".")[0]))
+    assert sorted(called for _, called in found) == sorted(wanted)
+
+
+def test_an_alias_of_a_host_is_followed(tmp_path: Path) -> None:
+    (root := tmp_path / "penstock").mkdir()
+    (root / "low").mkdir()
+    for name, text in UPWARD.items():
+        body = "0\n        host = self.host\n        host.opened()\n        host.closed()"
+        (root / name).write_text(textwrap.dedent(text).replace("BODY", body))
+    assert [called for _, called in violations(root, lambda module: 0)] == ["Box.host.closed"]
 
 
 def test_opening_a_store_imports_neither_pyarrow_nor_the_command_line(tmp_path: Path) -> None:

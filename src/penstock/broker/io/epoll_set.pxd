@@ -25,8 +25,8 @@ cdef class EpollSet:
 
 cdef class Socket:
     cdef EpollSet sockets
-    cdef object socket                     # Python's, which owns the descriptor; None: closed
-    cdef object protocol
+    cdef object connected                  # the Python socket, which owns the descriptor; None: closed
+    cdef object protocol                   # SocketProtocol of epoll_set.pyi
     cdef Link link                         # the protocol, where it is read for straight
     cdef int fd
     cdef uint32_t interest                 # what epoll looks for; 0: it does not know us

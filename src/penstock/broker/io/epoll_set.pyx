@@ -219,7 +219,7 @@ cdef class Socket:
 
     def __init__(self, EpollSet sockets not None, connected, protocol):
         self.sockets = sockets
-        self.socket = connected
+        self.connected = connected
         self.fd = connected.fileno()
         self.set_protocol(protocol)
         sockets.members.add(self)
@@ -240,10 +240,10 @@ cdef class Socket:
 
     def get_extra_info(self, name, default=None):
         if name == "socket":
-            return self.socket
-        if name == "peername" and self.socket is not None:
+            return self.connected
+        if name == "peername" and self.connected is not None:
             try:
-                return self.socket.getpeername()
+                return self.connected.getpeername()
             except OSError:                # it is gone already
                 return default
         return default
@@ -415,7 +415,7 @@ cdef class Socket:
         try:
             self.protocol.connection_lost(error)
         finally:
-            self.socket.close()
-            self.socket = self.protocol = self.link = None
+            self.connected.close()
+            self.connected = self.protocol = self.link = None
             self.sockets = None            # which may have us in `gone` for as long as it is there
         return 0
