@@ -100,7 +100,7 @@ def assert_leaves_nothing(
     cycle: Callable[[], object],
     times: int = 8,
     *,
-    warm_up: int = 2,
+    warm_up: int = 6,
     bytes_each: int = BYTES_EACH_MAX,
     anonymous: int = ANONYMOUS_MAX,
 ) -> None:
@@ -108,7 +108,7 @@ def assert_leaves_nothing(
     for _ in range(2):  # what is imported for it leaves garbage; the second one may find what the first has left
         cycle()
     with no_collector():
-        for _ in range(warm_up):  # after the collector, which empties Python's free lists
+        for _ in range(warm_up):  # the collector has emptied Python's free lists: they fill again, ever more slowly
             cycle()
         objects, opened, threads = our_objects(), descriptors(), threading.active_count()
         before = Footprint.now()

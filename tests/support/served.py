@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from support.attack import Client
 
 CLOSED_MAX = 2  # connections that have ended, of which monitoring still tells
 TURNS = 5  # of the loop: what a turn calls back, and what that calls back
+THREADS = 4  # for what the server does beside its loop
 
 
 class Served:
@@ -24,6 +27,8 @@ class Served:
         self.embedded = embedded
         self.server: Server = embedded.server
         self.port: int = embedded.port
+        self._pool = ThreadPoolExecutor(THREADS)  # one whose size is known
+        self.server.loop.call_soon_threadsafe(self.server.loop.set_default_executor, self._pool)
         self.client = Client(self.port)
 
     def settle(self) -> None:
@@ -32,10 +37,20 @@ class Served:
         self.client.ping()  # sockets that are lost go when the next look at the others begins
 
     async def _settled(self) -> None:
-        while len(self.server.connections) > 1 or self.server.lingering or self.server.turn.sockets.count > 1:
+        server = self.server
+        while len(server.connections) > 1 or server.lingering or server.turn.sockets.count > 1 or server._tasks:
             await asyncio.sleep(0.001)
+        await self._threads_let_go()
         for _ in range(TURNS):
             await asyncio.sleep(0)
+
+    async def _threads_let_go(self) -> None:
+        """Give every thread of the pool something else to do.
+
+        A thread holds what it was called for until it runs on, and that may be after the loop has had its answer.
+        """
+        together = threading.Barrier(THREADS)
+        await asyncio.gather(*(self.server.loop.run_in_executor(self._pool, together.wait) for _ in range(THREADS)))
 
     def connect(self, **options: Any) -> Client:
         return Client(self.port, **options)
