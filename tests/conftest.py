@@ -6,9 +6,13 @@ import gc
 from collections.abc import Generator
 
 import pytest
+from hypothesis import settings
 
 pytest.register_assert_rewrite("support", "parity")
 
+# How long an example takes says how busy the machine is.
+settings.register_profile("penstock", deadline=None)
+settings.load_profile("penstock")
 # A client of nats-py that is refused leaves its socket to the garbage collector. What our tests leave is not forgiven.
 IGNORED = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
