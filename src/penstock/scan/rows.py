@@ -9,18 +9,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 from penstock.base.bloom_filter import may_match
 from penstock.base.subject import Filters
 from penstock.errors import CorruptBlock, StoreError
+from penstock.format.constants import RECORDS_START
 from penstock.format.record import RecordError
 from penstock.scan.batch import record_batch
 from penstock.scan.block_memory import BlockMemory
 from penstock.scan.columns import BATCH_BYTES_MAX, COLUMN_BITS, HEADERS_RAW, Columns, Spares, read_columns
 from penstock.scan.schema import HeadersAs, choose_columns, schema
+from penstock.format.block_header import decode_front
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -204,6 +206,7 @@ class Scan(Iterator["pa.RecordBatch"]):
             if (columns.damage or columns.torn is not None) and not was_read_again:
                 # An erase beside us may have been half done; it keeps every length, so we go on from where we were.
                 was_read_again, size = True, self._read(block, buffer)
+                block = self._as_its_header_says(block)
                 continue
             yield columns, self._damage_of(block, columns, size, low, high)
             at, seq_next = columns.next_offset, columns.seq_next
@@ -220,6 +223,18 @@ class Scan(Iterator["pa.RecordBatch"]):
                 return disk.read_into(fd, part, block.start)
         finally:
             disk.close(fd)
+
+    def _as_its_header_says(self, block: BlockView) -> BlockView:
+        """A view without a look at the blocks has what the checkpoint says of them, and that may lie."""
+        disk = self.view.disk
+        fd = disk.open(block.path)
+        try:
+            header = decode_front(disk.read(fd, RECORDS_START), block.path)
+        finally:
+            disk.close(fd)
+        if header is None or (header.stream_id, header.block_id) != (self.view.stream_id, block.block_id):
+            return block
+        return replace(block, base_seq=header.base_seq, base_time=header.base_time, salt=header.salt)
 
     def _damage_of(self, block: BlockView, columns: Columns, size: int, low: int, high: int) -> list[Damage]:
         """The damage that may have cost a wanted row, or of which that cannot be said."""
