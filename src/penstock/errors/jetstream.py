@@ -382,6 +382,10 @@ class MaxMsgsPerSubjectExceeded(StoreFailed):
     description = "maximum messages per subject exceeded"
 
 
+class SequencesExhausted(StoreFailed):
+    description = "no sequence is left: they stay below 2^63 - 1"
+
+
 class HeadersTooLarge(ApiError):
     code, err_code, description = 400, 10097, "header size exceeds maximum allowed of 64k"
 

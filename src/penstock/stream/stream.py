@@ -23,6 +23,7 @@ from penstock.errors import (
     MaxMsgsPerSubjectExceeded,
     MessageTooLarge,
     RecordTooLarge,
+    SequencesExhausted,
     StreamSealed,
     SubjectNotInStream,
 )
@@ -50,6 +51,7 @@ REFUSALS: dict[int, type[ApiError]] = {
     5: MaxMsgsExceeded,
     6: MaxBytesExceeded,
     7: MaxMsgsPerSubjectExceeded,
+    8: SequencesExhausted,
     9: RecordTooLarge,
 }
 

@@ -130,7 +130,10 @@ cdef class IdsAndExpiries:
             expiry = 0
             if row.flags & FLAG_TTL:
                 ttl = parse_ttl(find(headers[:row.headers_size], b"Nats-TTL") or b"")
-                expiry = NEVER if ttl == TTL_NEVER else row.time + <int64_t>ttl if ttl else 0
+                if ttl and (ttl == TTL_NEVER or (row.time > 0 and ttl > NEVER - row.time)):
+                    expiry = NEVER
+                elif ttl:
+                    expiry = row.time + <int64_t>ttl
             entry = found.add()
             entry.seq = row.seq
             entry.time = row.time

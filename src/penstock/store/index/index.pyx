@@ -563,6 +563,8 @@ cdef class Index:
         block.live_bytes -= size
         self.messages -= 1
         self.bytes -= size
+        if self.stats[number].total == 0:
+            return 0                       # a summary lies about its subjects (verify says so): this one has none to lose
         self.stats[number].total -= 1
         if self.stats[number].total == 0:
             self.subject_count -= 1

@@ -349,6 +349,9 @@ cdef class StreamEngine:
         elif seq != index.last_seq + 1:
             item.status = STATUS_NOT_SEQUENTIAL
             return STATUS_NOT_SEQUENTIAL
+        if seq >= SEQ_MAX:                 # ranges are half open: the end of one that holds it could not be written
+            item.status = STATUS_NOT_SEQUENTIAL
+            return STATUS_NOT_SEQUENTIAL
         time = item.time if item.time else stamp
         if self.file != NULL and seq - self.active.base.seq <= 0xFFFFFFFF:
             delta = seq - self.active.base.seq
@@ -713,7 +716,8 @@ cdef class StreamEngine:
                 if len(found) == most:
                     return None
                 name = index.tree.name(number, &size)
-                found.append(name[:size])
+                if name != NULL:           # else a summary lies about its subjects
+                    found.append(name[:size])
         return found
 
     def trim_subjects(self, start, stop, per_subject, int reason, int64_t now):
