@@ -22,8 +22,10 @@ MARKED, ERASED = FLAGS["ttl"] | FLAGS["msg_id"], FLAGS["erased"]
 SKIP = KINDS.index("skip")
 
 
-def summary_differs(summary: Summary, header: BlockHeader, scan: BlockScan, data: bytes) -> str | None:
-    """Between a summary and its block, all of which is whole."""
+def summary_differs(
+    summary: Summary, header: BlockHeader, scan: BlockScan, data: bytes, next_seq: int | None
+) -> str | None:
+    """Between a summary and its block, all of which is whole; the next block begins at `next_seq`."""
     section = summary.section
     if summary.header != header:
         return "it has another header"
@@ -40,7 +42,7 @@ def summary_differs(summary: Summary, header: BlockHeader, scan: BlockScan, data
         size, time_min, time_max, first,
     ):  # fmt: skip
         return "it has other sums or times"
-    if summary.last_seq < last_given(header, scan, data):
+    if summary.last_seq < last_given(header, scan, data) or (next_seq is not None and summary.last_seq >= next_seq):
         return "it has another last sequence"
     if bytes(section(CONTROLS)) != b"".join(data[at : at + size] for at, size in scan.control_spans()):
         return "it has other control records"

@@ -22,7 +22,7 @@ from penstock.check.evidence import read_evidence
 from penstock.consumer.consumer import decode_meta, table_of
 from penstock.db.lock import holder_of
 from penstock.errors import CorruptBlock, NewerFormat, NotAStore, PenstockError
-from penstock.format.block_header import BlockHeader, decode_header
+from penstock.format.block_header import BlockHeader, decode_front, decode_header
 from penstock.format.block_scan import BlockScan, scan_block
 from penstock.format.constants import (
     HEAD_SIZE,
@@ -36,6 +36,7 @@ from penstock.format.constants import (
 from penstock.format.head import Head, decode_head
 from penstock.format.identity import Identity, decode_identity
 from penstock.format.paths import StreamPaths, parse_block_name
+from penstock.format.record import decode
 from penstock.format.truncation import read_cut
 from penstock.store.consumer_log.entries import Entry, read_entries
 from penstock.store.deletes.deletes_file import read_kept
@@ -193,6 +194,7 @@ class StreamChecker:
         self.snapshot: Snapshot | None = None
         self.checkpoint: Checkpoint | None = None  # where it holds
         self.listing: str | None = None  # how it differs from a block
+        self.ends_lie: set[str] = set()  # blocks that do not end where a summary, or HEAD, says
         self.is_damaged = False  # some block is, or its summary: the checkpoint cannot be held against them
         self.newly_lost = SeqSet()
         self.recorded = SeqSet()  # lost, and written down
@@ -408,6 +410,7 @@ class StreamChecker:
             except FileNotFoundError:
                 if not self.has_writer:
                     self.add("missing file", path, "it went away while it was read")
+        self.note_later_blocks(self.snapshot)
         for finding in self.snapshot.report.findings:
             if finding.path == self.paths.head:
                 self.add("damaged file", finding.path, finding.text, size=self.size_of(finding.path))
@@ -434,8 +437,9 @@ class StreamChecker:
 
     def check_block(self, path: str, header: BlockHeader, next_seq: int | None) -> None:
         """Both header copies, every record, and the summary."""
-        summary = self.check_summary(path, header)
-        head = self.snapshot.head if self.snapshot is not None else None
+        is_told = path not in self.ends_lie
+        summary = self.check_summary(path, header) if is_told else None
+        head = self.snapshot.head if self.snapshot is not None and is_told else None
         is_head = head is not None and head.block_id == header.block_id
         for attempt in range(TRIES):
             size = os.path.getsize(path)
@@ -454,6 +458,9 @@ class StreamChecker:
                 time.sleep(PAUSE_S)
         if scan.is_newer:
             raise NewerFormat(path, 2)
+        if scan.torn and stop < size and self.goes_on(path, header, scan.stop, stop):
+            self.blame_end(path, header, next_seq, is_head, stop)
+            return
         self.found.blocks += 1
         self.found.messages += scan.count
         self.found.controls += scan.control_count
@@ -465,9 +472,27 @@ class StreamChecker:
             self.add("damaged header", path, text, copy * HEADER_STRIDE, HEADER_SIZE)
         self.check_records(path, header, data, scan, summary, next_seq, head if is_head else None, stop)
         if is_head and not self.has_writer and size > stop:
-            self.note_unconfirmed(path, header, self.read_block(path, size), stop)
+            self.note_unconfirmed(path, header, self.read_block(path, size), stop, str(stop))
 
-    def note_unconfirmed(self, path: str, header: BlockHeader, data: bytes, stop: int) -> None:
+    def goes_on(self, path: str, header: BlockHeader, offset: int, stop: int) -> bool:
+        """Whether a whole record passes `stop`: then who said that the block ends there lies."""
+        data = self.read_block(path, os.path.getsize(path))
+        try:
+            record = decode(data, offset, base_seq=header.base_seq, base_time=header.base_time, salt=header.salt)
+        except ValueError:
+            return False
+        return int(record["stop"]) > stop
+
+    def blame_end(self, path: str, header: BlockHeader, next_seq: int | None, is_head: bool, stop: int) -> None:
+        """HEAD, or a summary, says that a block ends in the middle of a record: the block is looked at without it."""
+        name = self.paths.head if is_head else path.removesuffix(".blk") + ".sum"
+        text = f"it does not agree with the block: one of its records goes on after byte {stop}"
+        self.add("damaged file", name, text, size=self.size_of(name))
+        self.is_damaged = True
+        self.ends_lie.add(path)
+        self.check_block(path, header, next_seq)
+
+    def note_unconfirmed(self, path: str, header: BlockHeader, data: bytes, stop: int, place: str) -> None:
         """What a killed writer wrote after its last commit: readers stop before it."""
         scan = scan_block(
             data, min(max(stop, RECORDS_START), len(data)), len(data), base_seq=header.base_seq,
@@ -475,9 +500,23 @@ class StreamChecker:
         )  # fmt: skip
         if scan.count or scan.control_count:
             self.found.notes.append(
-                f"{path}: {scan.count} messages and {scan.control_count} other records {UNCONFIRMED} ({stop}): "
+                f"{path}: {scan.count} messages and {scan.control_count} other records {UNCONFIRMED} ({place}): "
                 "the next open for writing takes them in"
             )
+
+    def note_later_blocks(self, snapshot: Snapshot) -> None:
+        """Blocks after the one that HEAD names: its writer was killed before it said so, or HEAD is an older one."""
+        head = snapshot.head
+        if head is None or not head.block_id or self.has_writer:
+            return
+        for name in sorted(os.listdir(self.paths.blocks)):
+            path, parsed = os.path.join(self.paths.blocks, name), parse_block_name(name)
+            if parsed is None or parsed[0] <= head.block_id or parsed[0] in snapshot.headers:
+                continue
+            data = self.disk.read_file(path)
+            header = decode_front(data[:RECORDS_START], path)
+            if header is not None and (header.block_id, header.generation) == parsed:
+                self.note_unconfirmed(path, header, data, 0, f"block {head.block_id}")
 
     def read_block(self, path: str, size: int) -> bytes:
         fd = self.disk.open(path)
@@ -502,7 +541,7 @@ class StreamChecker:
             )
         if not places:
             is_whole = head is None or (summary is not None and summary.data_size == head.offset)
-            self.check_agreement(path, header, scan, data, summary if is_whole else None, head)
+            self.check_agreement(path, header, scan, data, summary if is_whole else None, head, next_seq)
             return
         self.is_damaged = True
         neighbours = Neighbours(header, data, scan)
@@ -526,11 +565,12 @@ class StreamChecker:
             self.add("damaged records", path, text, offset, size, seqs, is_known)
 
     def check_agreement(
-        self, path: str, header: BlockHeader, scan: BlockScan, data: bytes, summary: Summary | None, head: Head | None
-    ) -> None:
+        self, path: str, header: BlockHeader, scan: BlockScan, data: bytes, summary: Summary | None, head: Head | None,
+        next_seq: int | None,
+    ) -> None:  # fmt: skip
         """Do the summary, the checkpoint and HEAD say what the block says? All of them hold."""
         if summary is not None:
-            differs = summary_differs(summary, header, scan, data)
+            differs = summary_differs(summary, header, scan, data, next_seq)
             if differs is not None:
                 name = path.removesuffix(".blk") + ".sum"
                 self.add("damaged file", name, f"it does not agree with its block: {differs}", size=self.size_of(name))

@@ -263,8 +263,10 @@ class StreamRepair:
             else:
                 self.aside(Problem("damaged file", path, ""))
         for problem in self.check.damage:
-            if problem.kind == "damaged records" and self.read_summary(problem.path) is None:
-                # Which rows the block had is in neither: the checkpoint must not speak for it.
+            is_summary = problem.kind == "damaged file" and problem.path.endswith(".sum")
+            if is_summary or (problem.kind == "damaged records" and self.read_summary(problem.path) is None):
+                # Which rows the block had is in neither, or nobody has held the checkpoint against it: that must not
+                # speak for it.
                 if os.path.exists(self.paths.checkpoint):
                     self.disk.unlink(self.paths.checkpoint)
                     self.disk.sync_folder(self.paths.root)

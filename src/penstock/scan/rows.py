@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 from penstock.base.bloom_filter import may_match
 from penstock.base.subject import Filters
 from penstock.errors import CorruptBlock, StoreError
+from penstock.format.block_header import decode_front
 from penstock.format.constants import RECORDS_START
 from penstock.format.record import RecordError
 from penstock.scan.batch import record_batch
 from penstock.scan.block_memory import BlockMemory
 from penstock.scan.columns import BATCH_BYTES_MAX, COLUMN_BITS, HEADERS_RAW, Columns, Spares, read_columns
 from penstock.scan.schema import HeadersAs, choose_columns, schema
-from penstock.format.block_header import decode_front
 
 if TYPE_CHECKING:
     import pyarrow as pa

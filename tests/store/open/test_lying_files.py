@@ -16,16 +16,25 @@ import pytest
 import penstock
 from penstock.base.disk import Disk
 from penstock.base.xxh64 import xxh64_of
-from penstock.check.blocks import check_store
+from penstock.check.blocks import UNCONFIRMED, check_store
 from penstock.check.repair import repair_store
 from penstock.db.adopt import root_of
 from penstock.db.stage import Stage
-from penstock.errors import CorruptBlock, StoreError
+from penstock.errors import CorruptBlock, SequencesExhausted, StoreError
+from penstock.format.constants import FLAGS
 from penstock.format.consumer_log_record import NOTE, encode_record
+from penstock.format.head import Head
+from penstock.scan import scan
+from penstock.scan.plan import plan as plan_parts
+from penstock.scan.plan import read_part, view_at
 from penstock.store.consumer_log.entries import read_entries
 from penstock.store.file_store import FileStore
+from penstock.store.index.ids_and_expiries import IdsAndExpiries
+from penstock.store.index.summary import decode_summary
 from penstock.store.open.adoption import Adoption, remove_tree
+from penstock.store.open.recovery import read_marks
 from penstock.store.open.report import Report
+from penstock.store.read.snapshot import Snapshot
 from penstock.store.write.batch import Batch
 
 SUMMARY_TABLE, CHECKPOINT_TABLE, CHECKPOINT_FIXED = 352, 112, 208
@@ -139,7 +148,144 @@ def test_a_name_with_a_number_out_of_proportion_costs_no_memory(root: Path) -> N
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
 
 
+def lie_in_fixed(path: Path, offset: int, value: int) -> None:
+    """One number in the fixed part of a summary."""
+    data = bytearray(path.read_bytes())
+    (salt,) = struct.unpack_from("<Q", data, 80)
+    struct.pack_into("<Q", data, offset, value)
+    data[-8:] = hashed(bytes(data[:-8]), salt)
+    path.write_bytes(data)
+
+
+DATA_SIZE, LAST_SEQ = 264, 280
+
+
+def repaired(root: Path) -> list[int]:
+    after = repair_store(str(root), None).after
+    assert after is not None and after.is_ok, after
+    return held(root)
+
+
+def test_a_summary_that_ends_in_the_middle_of_a_record_costs_it_nothing(root: Path) -> None:
+    """The record was called damaged, and a repair noted its message as lost, which deletes it."""
+    summary = at(root, "blocks/000002.sum")
+    (size,) = struct.unpack_from("<Q", summary.read_bytes(), DATA_SIZE)
+    lie_in_fixed(summary, DATA_SIZE, size - 1)
+    assert [problem.path for problem in check_store(str(root)).damage] == [str(summary)]
+    assert repaired(root) == ALL
+
+
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+def test_a_last_sequence_in_the_next_block_is_no_block_s(root: Path, has_checkpoint: bool) -> None:
+    """Verify took the checkpoint for the one that lies, and a repair made one from the summary that no reader took."""
+    summary = at(root, "blocks/000002.sum")
+    lie_in_fixed(summary, LAST_SEQ, 2**39)
+    if not has_checkpoint:
+        at(root, "CHECKPOINT").unlink()
+    assert [problem.path for problem in check_store(str(root)).damage] == [str(summary)]
+    assert held(root, read_only=True) == ALL
+    with penstock.open(root) as db:
+        assert db.get_stream("S").state().last_seq == 90
+    assert repaired(root) == ALL
+
+
+def test_a_repair_makes_no_summary_from_a_checkpoint_that_lies_too(root: Path) -> None:
+    """The checkpoint is not held against a block whose summary lies: the new summary had its numbers."""
+    lie_in_fixed(at(root, "blocks/000002.sum"), LAST_SEQ, 2**39)
+    lie_in_checkpoint(at(root, "CHECKPOINT"), 144 + 64, "<Q", 10**6, section=0)  # message bytes of the second block
+    assert repaired(root) == ALL
+
+
+def test_a_subject_that_a_summary_gives_another_number_can_be_trimmed(tmp_path: Path) -> None:
+    """The number that its messages have had no subject; their removal counted it down from nothing, and the limit of
+    messages per subject then met a subject without a name: the stream did not open."""
+    with penstock.open(tmp_path) as db:
+        stream = db.stream("S", subjects=["s.>"], max_msgs_per_subject=40)
+        for n in range(90):
+            stream.publish(f"s.{n % 5}", b"%d " % n + bytes(100))
+        stream.delete_many(range(1, 20))
+    at(tmp_path, "CHECKPOINT").unlink()
+    lie_in_summary(at(tmp_path, "blocks/000001.sum"), 4, lambda part: struct.pack_into("<I", part, 0, 256))
+    with penstock.open(tmp_path) as db:
+        found = [message.seq for message in db.get_stream("S").read()]
+    assert found == list(range(20, 91))
+
+
+def test_an_expiry_beyond_all_times_is_never() -> None:
+    """A repair of a block whose times lie ended with an OverflowError."""
+    headers = b"NATS/1.0\r\nNats-TTL: 1h\r\n\r\n"
+    rows = [(0, 1, 2**63 - 10, FLAGS["ttl"], headers)]
+    assert list(IdsAndExpiries(read_marks(rows))) == [(1, 2**63 - 10, None, 2**63 - 1)]
+
+
+@pytest.mark.parametrize("storage", ["file", "memory"])
+def test_the_last_sequence_of_all_is_given_to_no_message(tmp_path: Path, storage: str) -> None:
+    """The end of a range that holds it is no sequence any more: once it was given out, the stream did not open."""
+    with penstock.open(tmp_path) as db:
+        stream = db.stream("S", subjects=["s"], storage=storage, first_seq=2**63 - 3)
+        assert [stream.publish("s", b"x").seq for _ in range(2)] == [2**63 - 3, 2**63 - 2]
+        for _ in range(2):
+            with pytest.raises(SequencesExhausted, match="no sequence is left"):
+                stream.publish("s", b"x")
+    if storage == "file":
+        for _ in range(2):
+            with penstock.open(tmp_path) as db:
+                assert [message.seq for message in db.get_stream("S").read()] == [2**63 - 3, 2**63 - 2]
+
+
 # ---------------------------------------------------------------------------------------------------- checkpoint, HEAD
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_scan_finds_a_block_whose_salt_the_checkpoint_does_not_know(root: Path, number: int) -> None:
+    """A scan believes the checkpoint's list, and called every record of the block damaged; verify said ok."""
+    lie_in_checkpoint(at(root, "CHECKPOINT"), 144 * number + 48, "<Q", 7, section=0)
+    view = view_at(str(at(root, "")), lean=True)
+    found = scan(view, columns=["seq"])
+    assert [row["seq"] for batch in found for row in batch.to_pylist()] == ALL and not found.damage
+    parts = plan_parts(view)
+    assert [seq for part in parts for batch in read_part(part) for seq in batch["seq"].to_pylist()] == ALL
+
+
+HEAD_FIELDS = {"block_id": 56, "offset": 64, "committed_seq": 72, "assigned_seq": 80, "synced_seq": 88, "state": 96}
+
+
+def lie_in_head(path: Path, **values: int) -> None:
+    data = bytearray(path.read_bytes())
+    for start in [start for start in (0, 2048) if any(data[start : start + 8])]:
+        for name, value in values.items():
+            struct.pack_into("<Q", data, start + HEAD_FIELDS[name], value)
+        data[start + 120 : start + 128] = hashed(bytes(data[start : start + 120]))
+    path.write_bytes(data)
+
+
+def head_of(root: Path) -> Head:
+    with penstock.open(root, read_only=True) as db:
+        store = db.get_stream("S").store
+        assert isinstance(store, Snapshot) and store.head is not None
+        return store.head
+
+
+def test_a_head_that_ends_in_the_middle_of_a_record_costs_it_nothing(root: Path) -> None:
+    lie_in_head(at(root, "HEAD"), offset=head_of(root).offset - 1, state=1)
+    assert [problem.path for problem in check_store(str(root)).damage] == [str(at(root, "HEAD"))]
+    assert repaired(root) == ALL
+
+
+def test_verify_tells_of_whole_blocks_after_the_one_that_head_names(root: Path) -> None:
+    """An older HEAD holds, and a reader beside a writer stops there: verify said ok, and nothing of the rest."""
+    second = decode_summary(at(root, "blocks/000002.sum").read_bytes(), "")
+    assert second is not None
+    last = second.last_seq
+    where = {"block_id": 2, "offset": second.data_size, "committed_seq": last, "assigned_seq": last}
+    lie_in_head(at(root, "HEAD"), **where, synced_seq=last, state=1)
+    at(root, "CHECKPOINT").unlink()
+    found = check_store(str(root))
+    assert found.is_ok
+    notes = [note for one in found.streams for note in one.notes if UNCONFIRMED in note]
+    assert len(notes) == 1 and "(block 2)" in notes[0]
+    assert held(root, read_only=True) == list(range(1, last + 1))  # what was deleted later is there
+    assert held(root) == ALL
 
 
 @pytest.mark.parametrize(

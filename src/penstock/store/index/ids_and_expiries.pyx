@@ -238,6 +238,6 @@ def read_ids_and_expiries(rows):
     for _row, seq, time, flags, headers in rows:
         msg_id = find(headers, b"Nats-Msg-Id") if flags & FLAG_MSG_ID else None
         ttl = parse_ttl(find(headers, b"Nats-TTL") or b"") if flags & FLAG_TTL else 0
-        expiry = NEVER if ttl == TTL_NEVER else time + ttl if ttl else 0
+        expiry = NEVER if ttl == TTL_NEVER else min(time + ttl, NEVER) if ttl else 0
         found.append((seq, time, hash_id(msg_id) if msg_id else None, expiry))
     return found

@@ -375,7 +375,7 @@ class Recovery:
             if block_id in listed and block_id != last_listed:
                 continue
             if at + 1 < len(blocks):
-                block.summary = self.usable_summary(block, numbering)
+                block.summary = self.usable_summary(block, numbering, blocks[at + 1].header.first_seq)
                 if block.summary is not None:
                     numbering = block.summary.numbering
         for at, block in enumerate(blocks):
@@ -439,12 +439,13 @@ class Recovery:
         if scan.stop < size or scan.damaged():
             raise CheckpointUnfit(f"block {header.block_id} is not all there")
 
-    def usable_summary(self, block: BlockOnDisk, numbering: int) -> Summary | None:
-        """The block's summary, when it belongs to it and to the numbering of the others."""
+    def usable_summary(self, block: BlockOnDisk, numbering: int, stop_seq: int) -> Summary | None:
+        """The block's summary, when it belongs to it and to the numbering of the others; the next block begins at
+        `stop_seq`."""
         summary = None if block.is_suspect else self.read_summary(block.header.block_id, block.path)
         if summary is None:
             return None
-        if summary.header != block.header or summary.data_size > block.size:
+        if summary.header != block.header or summary.data_size > block.size or summary.last_seq >= stop_seq:
             self.report.add("rebuilt", block.path, "the summary is stale: rebuilt from the block")
             return None
         block.is_synced = summary.last_seq < self.synced_seq
