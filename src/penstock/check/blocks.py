@@ -269,6 +269,9 @@ class StreamChecker:
             self.found.notes.append(
                 "the copies of config.json differ in age: the next open for writing makes them equal"
             )
+        elif len(held) == 2 and held[0] != held[1]:
+            text = "it does not agree with config.json, and both are of the same age: one of them lies"
+            self.add("damaged file", self.paths.config_copy, text, size=self.size_of(self.paths.config_copy))
         return max(held, key=lambda identity: identity.revision, default=None)
 
     def has_blocks(self) -> bool:

@@ -477,6 +477,12 @@ CONFIG_LIES: list[Callable[[dict[str, Any]], object]] = [
 ]
 
 
+def test_verify_tells_of_two_configurations_of_the_same_age(root: Path) -> None:
+    """Which of them lies is not to be seen: an open takes the first, whose limits may take messages."""
+    lie_in_config(root, lambda found: found["config"].update(max_msgs=3), "config.json")
+    assert [problem.path for problem in check_store(str(root)).damage] == [str(at(root, "config.copy.json"))]
+
+
 @pytest.mark.parametrize("lie", range(len(CONFIG_LIES)))
 def test_a_configuration_that_cannot_be_is_as_a_damaged_one(root: Path, lie: int) -> None:
     """One copy: the other holds. Both: the stream is refused with a word that names the file, and the others open."""
