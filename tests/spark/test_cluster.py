@@ -5,7 +5,11 @@ One test with steps, because a cluster takes half a minute to start. Speculation
 
 from __future__ import annotations
 
+import faulthandler
 import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -90,24 +94,40 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_python(folder, build_wheel(folder))
 
 
-def test_on_a_cluster(python: Path, tmp_path: Path, subtests: pytest.Subtests) -> None:
+@pytest.fixture
+def steps(pytestconfig: pytest.Config, subtests: pytest.Subtests) -> Callable[[str], AbstractContextManager[None]]:
+    """A step may take as long as a test may before it counts as one that hangs: together they take longer."""
+    seconds = float(pytestconfig.getini("faulthandler_timeout") or 0)
+    may_exit = bool(pytestconfig.getini("faulthandler_exit_on_timeout"))
+
+    @contextmanager
+    def step(name: str) -> Iterator[None]:
+        if seconds > 0:
+            faulthandler.dump_traceback_later(seconds, exit=may_exit, file=sys.__stderr__)
+        with subtests.test(name):
+            yield
+
+    return step
+
+
+def test_on_a_cluster(python: Path, tmp_path: Path, steps: Callable[[str], AbstractContextManager[None]]) -> None:
     stores = Stores(tmp_path)
     for cluster in cluster_with(tmp_path, python, workers=2):
         driver = Driver(cluster, "driver", SPECULATION)
         try:
-            with subtests.test("the tasks run the package of the wheel"):
+            with steps("the tasks run the package of the wheel"):
                 run_the_wheel(cluster, driver)
-            with subtests.test("a batch read is shared out, and skips what it can"):
+            with steps("a batch read is shared out, and skips what it can"):
                 read_in_parallel(driver, stores)
-            with subtests.test("a streaming read into a streaming write is exact"):
+            with steps("a streaming read into a streaming write is exact"):
                 stream_through(driver, stores)
-            with subtests.test("a task whose processes are killed is run again, and counts once"):
+            with steps("a task whose processes are killed is run again, and counts once"):
                 kill_a_task(cluster, driver, stores)
-            with subtests.test("of a task that runs twice at once one counts, and the other leaves nothing"):
+            with steps("of a task that runs twice at once one counts, and the other leaves nothing"):
                 run_a_task_twice(driver, stores)
-            with subtests.test("workers are killed while a batch is staged: the result is exact"):
+            with steps("workers are killed while a batch is staged: the result is exact"):
                 kill_workers(cluster, driver, stores)
-            with subtests.test("the driver is killed in the middle of a batch: another goes on, exactly"):
+            with steps("the driver is killed in the middle of a batch: another goes on, exactly"):
                 driver = kill_the_driver(cluster, driver, stores)
         finally:
             driver.stop()
