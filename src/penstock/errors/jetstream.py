@@ -115,6 +115,7 @@ __all__ = [
     "RollupNotAllowed",
     "SchedulesDisabled",
     "SequenceNotFound",
+    "SequencesExhausted",
     "SnapshotMissing",
     "SourceHeaderNotAllowed",
     "StorageExceeded",
