@@ -29,10 +29,9 @@ from penstock.scan.plan import plan as plan_parts
 from penstock.scan.plan import read_part, view_at
 from penstock.store.consumer_log.entries import read_entries
 from penstock.store.file_store import FileStore
-from penstock.store.index.ids_and_expiries import IdsAndExpiries
+from penstock.store.index.ids_and_expiries import IdsAndExpiries, read_ids_and_expiries
 from penstock.store.index.summary import decode_summary
 from penstock.store.open.adoption import Adoption, remove_tree
-from penstock.store.open.recovery import read_marks
 from penstock.store.open.report import Report
 from penstock.store.read.snapshot import Snapshot
 from penstock.store.write.batch import Batch
@@ -215,7 +214,7 @@ def test_an_expiry_beyond_all_times_is_never() -> None:
     """A repair of a block whose times lie ended with an OverflowError."""
     headers = b"NATS/1.0\r\nNats-TTL: 1h\r\n\r\n"
     rows = [(0, 1, 2**63 - 10, FLAGS["ttl"], headers)]
-    assert list(IdsAndExpiries(read_marks(rows))) == [(1, 2**63 - 10, None, 2**63 - 1)]
+    assert list(IdsAndExpiries(read_ids_and_expiries(rows))) == [(1, 2**63 - 10, None, 2**63 - 1)]
 
 
 @pytest.mark.parametrize("storage", ["file", "memory"])
