@@ -80,7 +80,7 @@ async def _create(call: Call, intake: Intake, config: ConsumerConfig, request: C
         consumer = consumers.by_name[admission.name] if old == new else consumers.create(admission)
         fields = info_fields(intake, consumer)
         if old is not None and old.deliver_subject != new.deliver_subject:
-            fields.pop("push_bound", None)  # the reference has not looked yet who hears the new one
+            fields.pop("push_bound", None)  # nats-server has not looked yet who hears the new one
         return consumer, fields, written(intake, consumer)
 
     consumer, fields, position = await change_locked(intake, make)

@@ -248,7 +248,7 @@ class Direct:
                 return NO_RESULTS
             up_to = min(up_to, engine.committed_seq)
         filters = [one for one in wanted["multi_last"] if is_valid_filter(one)]
-        if not filters or (up_to > engine.committed_seq and self._is_file):  # in memory the reference takes it
+        if not filters or (up_to > engine.committed_seq and self._is_file):  # in memory nats-server takes it
             return NO_RESULTS
         up_to = up_to or engine.committed_seq
         seqs = query.last_seqs(filters, min(up_to, engine.committed_seq), RESULTS_MAX) if engine.committed_seq else []

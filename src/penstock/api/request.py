@@ -81,7 +81,7 @@ class Api:
         is_system = request.account is self.system and tokens != ["INFO"]
         found = self._find_for_system(tokens) if is_system else self._find(tokens)
         if found is None:
-            return  # as the reference: nobody answers
+            return  # as nats-server: nobody answers
         endpoint, names = found
         call = Call(request, endpoint, names, request.account.jetstream, self._strict)
         lane_id = request.client.cid if request.client is not None else 0
@@ -181,7 +181,7 @@ class Api:
         """Wait for the requests in progress. None is answered afterwards."""
         while self._tasks:
             await asyncio.wait(tuple(self._tasks))
-        self._for_system.clear()  # breaks the reference cycle with JetStream
+        self._for_system.clear()  # breaks nats-server cycle with JetStream
 
     # One call.
 

@@ -67,7 +67,7 @@ async def create(call: Call) -> Fields:
     async with account.changes:
         account.check_counts(config)
         if _NAMES_STORAGE.search(call.payload):
-            account.check_create(config)  # the reference looks at its room first, where the storage is named
+            account.check_create(config)  # nats-server looks at its room first, where the storage is named
         checked = await _validated(account, config, pedantic)
         intake = account.streams.get(config.name)
         is_new = intake is None

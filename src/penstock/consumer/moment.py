@@ -1,6 +1,6 @@
 """A point in time as a request wrote it: its nanoseconds, and the zone that it is shown in again.
 
-The reference keeps the zone of a consumer's start and pause, shows it, and takes two zones of one moment for two
+nats-server keeps the zone of a consumer's start and pause, shows it, and takes two zones of one moment for two
 configurations where a consumer is created again.
 """
 

@@ -1,4 +1,4 @@
-"""The rules that a consumer's configuration must keep, in the order in which the reference looks at them.
+"""The rules that a consumer's configuration must keep, in the order in which nats-server looks at them.
 
 Codes and texts are those of nats-server 2.15.1, recorded in tests/consumer/parity_cases.json. A request goes through
 `resolve` (does it fit the subject that it came on?), then through `admit` (may the stream have this consumer?), which
@@ -209,7 +209,7 @@ def _check_new(
         raise errors.ConsumerNameTooLong(NAME_SIZE_MAX)
     is_kept = stream.storage == "file" and not config.mem_storage
     if is_kept and len(config.name.encode("utf-8", "surrogatepass")) > NAME_SIZE_MAX:
-        raise ConsumerCreateFailed("error creating store for consumer")  # the reference makes a folder of the name
+        raise ConsumerCreateFailed("error creating store for consumer")  # nats-server makes a folder of the name
     if not config.is_durable and config.inactive_threshold == 0:
         config = msgspec.structs.replace(config, inactive_threshold=INACTIVE_THRESHOLD_NS)
     return config

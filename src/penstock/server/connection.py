@@ -1,7 +1,7 @@
 """Connection: one client on its socket, from the first INFO to the last byte. Rules: docs/wire.md.
 
-The compiled `Link` below it reads commands and collects frames; here is what needs Python: who it is, what it hears
-when it does wrong, pings, and its end. `close` takes the reference's reasons, which monitoring shows.
+Its compiled base class reads commands and collects frames. This class has what needs Python: authentication, error
+replies, pings, and the end. `close` takes nats-server's reasons, which monitoring shows.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from penstock.server.tls.tls import PeerFacts
 
 FIRST_PING_S = 2.0
-RTT_NS_MAX = 3600 * 10**9  # how old the time to a client and back may be
+RTT_NS_MAX = 3600 * 10**9  # how old a measured round-trip time may be
 STALL_S = 0.003
 THROTTLE_S = 0.02
-CONFIRM_S = 30.0  # so long a password may wait to be hashed
+CONFIRM_S = 30.0  # how long a password may wait to be hashed
 SNIPPET = 64
 _SECRETS_BEGIN = re.compile(rb"[\r\n{?]")
-# By the faults of wire/parser.pxd: the reason that monitoring shows.
+# The reason that monitoring shows, by the fault codes of wire/parser.pxd.
 FAULT_REASONS = (
     "",
     "Protocol Violation",
@@ -48,7 +48,7 @@ FAULT_REASONS = (
 class Connection(Link):
     """A client of the server. Belongs to the loop's thread."""
 
-    is_straight = True  # the socket reads for it and is sent to without asking us
+    is_straight = True  # the compiled socket reads and sends for it without calling Python
 
     def __init__(self, server: Server, cid: int, kind: Literal["nats", "websocket"] = "nats") -> None:
         super().__init__(server.router, cid)
@@ -58,7 +58,7 @@ class Connection(Link):
         self.transport: Any = None
         self.connect: Connect | None = None
         self.credentials = Credentials()
-        self.cookies: Credentials | None = None  # of a WebSocket's handshake
+        self.cookies: Credentials | None = None  # from a WebSocket's handshake
         self.identity: Identity | None = None
         self.nonce = b""
         self.ip, self.port = "", 0
@@ -80,17 +80,17 @@ class Connection(Link):
         self._auth_timer: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._linger: asyncio.TimerHandle | None = None
-        self._since_full = 0  # bytes that the transport was given since it has more than it likes
+        self._since_full = 0  # bytes given to the transport since its buffer is over the limit
         self._task: asyncio.Task[None] | None = None
         self._ping_sent_ns = 0
-        self._measured_ns = -RTT_NS_MAX  # when it was last asked how long it takes
+        self._measured_ns = -RTT_NS_MAX  # when the round-trip time was last measured
         self._is_lost = False
-        self._is_disconnecting = False  # it is cut off soon
-        self._is_waiting = False  # for room in a stream
+        self._is_disconnecting = False  # it is in the server's DisconnectQueue
+        self._is_waiting = False  # until a stream accepts more
         self._is_throttled = False
-        self.socket_fd = -1  # of a plain connection: what nothing waits before is sent straight there
+        self.socket_fd = -1  # of a plain connection: bytes that nothing is queued before are sent there directly
 
-    # Who it is, for monitoring.
+    # Identity, for monitoring.
 
     @property
     def owner(self) -> Connection:
@@ -102,12 +102,12 @@ class Connection(Link):
 
     @property
     def place(self) -> str:
-        """Its address and port."""
+        """The client's address and port."""
         return f"[{self.ip}]:{self.port}" if ":" in self.ip else f"{self.ip}:{self.port}"
 
     @property
     def label(self) -> str:
-        """What log lines begin with: where it is from, what it is, and who, as far as it has told."""
+        """The beginning of log lines: address, client library and user, as far as they are known."""
         place = f"{self.place} - {'wid' if self.kind == 'websocket' else 'cid'}:{self.cid}"
         if not self.was_connected or self.connect is None:
             return place
@@ -142,7 +142,7 @@ class Connection(Link):
     def user_permissions(self) -> Permissions | None:
         return self.identity.permissions if self.identity is not None else None
 
-    # What the transport says.
+    # Callbacks of the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.take(transport)
@@ -152,14 +152,14 @@ class Connection(Link):
             self.begin()
 
     def take(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is there; what comes first on a port with TLS, `TlsNegotiation` decides."""
+        """Take the transport; on a port with TLS, `TlsNegotiation` decides what happens first."""
         self.transport = transport
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self.ip, self.port = shown_ip(peer[0]), peer[1]
 
     def secured(self, has_sent_info: bool) -> None:
-        """TLS is there; `transport` is its."""
+        """The TLS handshake is done; `transport` is the TLS transport."""
         self.begin(has_sent_info)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -170,11 +170,11 @@ class Connection(Link):
         self.close("Client Closed" if error is None else "Read Error")
 
     def eof_received(self) -> None:
-        """It says nothing more. What waits is sent, but it is no client any more, whether or not it reads that."""
+        """The client sends nothing more: pending bytes are still sent, but the connection ends."""
         self.close("Client Closed")
 
     def pause_writing(self) -> None:
-        """More waits than the socket takes: it has until the deadline."""
+        """The transport's buffer is full: the client has until the write deadline to read it."""
         if self._deadline is None:
             self._since_full = 0
             self._deadline = self.server.loop.call_later(self.server.options.write_deadline, self._too_slow)
@@ -190,7 +190,7 @@ class Connection(Link):
         self._deadline = None
         if self.is_closed:
             return
-        if self._since_full >= self.transport.get_write_buffer_size():  # all that waited has left: others wait now
+        if self._since_full >= self.transport.get_write_buffer_size():  # the old bytes were sent; these are newer
             self.pause_writing()
         else:
             seconds = f"{self.server.options.write_deadline:g}s"
@@ -198,7 +198,7 @@ class Connection(Link):
             self._disconnect_soon(why, "Slow Consumer (Write Deadline)")
 
     def flush(self) -> None:
-        """Send what waits, where the socket does not take it all at once."""
+        """Send pending bytes through the transport's buffer, if the socket does not take all of them at once."""
         if self._is_lost or self.transport is None:
             return
         if self._is_disconnecting:
@@ -209,7 +209,7 @@ class Connection(Link):
             return
         left = self.transport.get_write_buffer_size()
         if left == 0 and self.socket_fd >= 0 and not self.is_closed:
-            self.fd = self.socket_fd  # the transport is empty: what follows may pass it by
+            self.fd = self.socket_fd  # the transport's buffer is empty: later bytes may be sent directly
             if self.send_straight():
                 self.backlog = 0
                 self.drained()
@@ -221,12 +221,12 @@ class Connection(Link):
             if is_full:
                 self._since_full += self.transport.get_write_buffer_size() - left
             self.check_backlog()
-        if self.has_drain_waiters and self._deadline is None:  # it took all at once: nobody will tell us to resume
+        if self.has_drain_waiters and self._deadline is None:  # it took all: no resume_writing comes
             self.backlog = self.transport.get_write_buffer_size()
             self.drained()
 
     def check_backlog(self) -> None:
-        """Cut it off when too much waits in the transport, whatever it is: PONGs pile up like messages."""
+        """Disconnect the client if too many bytes wait in the transport; PONGs count like messages."""
         if self.backlog > self.max_pending and not self.is_closed:
             self._is_too_far_behind()
 
@@ -239,14 +239,14 @@ class Connection(Link):
             self.server.disconnects.add(self, why, reason)
 
     def disconnect(self, why: str, reason: str) -> None:
-        """It does not read: end it now, and send it nothing more."""
+        """Close the connection of a client that does not read; nothing more is sent to it."""
         if not self.is_closed:
             self.server.slow_consumer(self, why)
             self.close(reason)
         self.drop_out()
 
     def pass_on_out(self) -> int:
-        """Give the transport all that waits: how much it was."""
+        """Give all pending bytes to the transport; returns how many."""
         if self.is_straight and isinstance(self.transport, Socket):
             return self.transport.take(self)
         size = 0
@@ -256,17 +256,17 @@ class Connection(Link):
         return size
 
     def send(self, data: bytes) -> None:
-        """Bytes of the protocol to the socket."""
+        """Send bytes of the protocol."""
         self.transport.write(data)
 
     def stalled(self) -> None:
-        """It publishes faster than a subscriber reads: take a breath."""
+        """The client publishes faster than a subscriber reads: pause reading for a moment."""
         if not self.transport.is_closing():
             self.transport.pause_reading()
             self.server.loop.call_later(STALL_S, self._unstall)
 
     def throttled(self) -> None:
-        """It makes mistakes faster than we can tell it: the others come first."""
+        """The client makes errors faster than they can be reported: pause reading for a while."""
         if not self._is_throttled and not self.transport.is_closing():
             self._is_throttled = True
             self.transport.pause_reading()
@@ -278,7 +278,7 @@ class Connection(Link):
         self._unstall()
 
     def wait_for_stream(self, ingest: Ingest) -> None:
-        """It publishes faster than the disk writes: nothing is read of it until that has caught up."""
+        """The client publishes faster than the disk writes: read nothing more until the stream has caught up."""
         if not self.transport.is_closing():
             self._is_waiting = True
             self.transport.pause_reading()
@@ -294,10 +294,10 @@ class Connection(Link):
         if not is_held_up and not self.transport.is_closing():
             self.transport.resume_reading()
 
-    # The beginning.
+    # INFO and authentication.
 
     def begin(self, has_sent_info: bool = False) -> None:
-        """Say INFO and wait for CONNECT, for as long as the options say."""
+        """Send INFO and wait for CONNECT until the authentication timeout."""
         authenticator, kind = self.server.authenticator, self.kind
         self.make_nonce()
         if authenticator.is_required(kind):
@@ -310,20 +310,20 @@ class Connection(Link):
             self.send_info()
 
     def make_nonce(self) -> None:
-        """What the client is to sign, where somebody has a key."""
+        """Create the nonce that the client signs, if any user has an nkey."""
         if self.server.authenticator.needs_nonce and not self.nonce:
             self.nonce = self.server.new_nonce()
 
     def send_info(self, **changes: Any) -> None:
-        """Say INFO, again when something has changed."""
+        """Send INFO: at the start, and whenever it has changed."""
         self.write(self.server.info_line(self, **changes))
 
     def enter(self, account: Account, identity: Identity | None) -> None:
-        """Belong to `account` from now on, as `identity`."""
+        """Join `account` as `identity`."""
         self.identity = identity
         if self.account is not None:
             self.account.clients.pop(self.cid, None)
-            self.leave()  # also within one account: CONNECT ends what was subscribed to before it
+            self.leave()  # even if the account is the same: CONNECT ends earlier subscriptions
         if self.account is not account:
             account.total_connections += 1
         self.join(account, account.sublist)
@@ -334,7 +334,7 @@ class Connection(Link):
             self._ping_timer = self.server.loop.call_later(self.server.options.ping_interval, self._ping)
 
     def keep_identity(self, identity: Identity) -> None:
-        """After a reload: the same account, other permissions. Subscriptions that are too much go."""
+        """After a reload with the same account: apply new permissions, and remove subscriptions that they deny."""
         self.identity = identity
         self._limit()
         for subject, queue, sid in self.withdraw():
@@ -349,10 +349,10 @@ class Connection(Link):
             self.max_subs = min(options.max_subscriptions or limits.max_subscriptions, limits.max_subscriptions)
         self.permissions = compile_permissions(identity.permissions if identity is not None else None)
 
-    # What the compiled side tells.
+    # Callbacks of the compiled parser.
 
     def connected(self, text: bytes) -> None:
-        """CONNECT."""
+        """CONNECT was received."""
         try:
             connect = decode_connect(text, self.connect or DEFAULTS)
         except BadConnect as error:
@@ -360,7 +360,7 @@ class Connection(Link):
             self.close("Protocol Violation")
             return
         self.connect = connect
-        self.rtt_ns = self.rtt_ns or SYSTEM.now_ns() - self.start_ns  # a first guess, until a PONG tells
+        self.rtt_ns = self.rtt_ns or SYSTEM.now_ns() - self.start_ns  # a first estimate, until a PONG measures it
         self.is_verbose = connect.verbose
         self.is_pedantic = connect.pedantic
         self.has_echo = connect.echo
@@ -372,9 +372,9 @@ class Connection(Link):
             self.credentials, self.nonce, kind=self.kind, certificate=certificate, debug=self._debug
         )
         if isinstance(found, Claim):
-            self.is_paused = self.awaits_auth = True  # what follows CONNECT waits for the decision
+            self.is_paused = self.awaits_auth = True  # later commands wait for the decision
             self.transport.pause_reading()
-            self._stop_auth_timer()  # it has said who it is; now it is we who take our time
+            self._stop_auth_timer()  # the client did its part; hashing takes our time
             self._task = self.server.loop.create_task(self._confirm(found))
             return
         self._decided(found)
@@ -406,7 +406,7 @@ class Connection(Link):
             return
         self._let_in(account, found)
         fault = connect.fault
-        if fault is None and connect.no_responders and not self.has_headers:  # the server may have none
+        if fault is None and connect.no_responders and not self.has_headers:  # headers may be switched off
             fault = errors.NO_RESPONDERS_NEEDS_HEADERS
         if fault is not None:
             self.send_error(fault)
@@ -418,7 +418,7 @@ class Connection(Link):
         if not self.was_connected:
             self.was_connected = True
             self.server.client_connected(self)
-            if self._ping_timer is not None:  # soon: how long does it take to it and back?
+            if self._ping_timer is not None:  # measure the round-trip time soon
                 self._ping_timer.cancel()
             first_s = min(FIRST_PING_S, self.server.options.ping_interval)
             self._ping_timer = self.server.loop.call_later(first_s, self._ping)
@@ -434,11 +434,11 @@ class Connection(Link):
             self._auth_timer = None
 
     def unauthorized(self) -> None:
-        """Bad credentials, or anything but CONNECT where some are wanted."""
+        """Bad credentials, or another command than CONNECT where credentials are required."""
         anonymous = self.server.authenticator.anonymous(self.kind) if self.connect is None else None
         account = self.server.accounts.get(anonymous.account) if anonymous is not None else None
         if account is not None and self.server.may_enter(account):
-            self._let_in(account, anonymous)  # who need not say CONNECT is let in by any other line
+            self._let_in(account, anonymous)  # a client that need not authenticate may skip CONNECT
             return
         self.server.auth_failed(self, self.credentials.refusal)
         self.send_error(errors.AUTHORIZATION_VIOLATION)
@@ -452,7 +452,7 @@ class Connection(Link):
             self.close("Authentication Timeout")
 
     def faulted(self, fault: int, snippet: bytes) -> None:
-        """Bytes that are no command."""
+        """Bytes that are not a command of the protocol."""
         text = errors.FAULT_TEXTS[fault]
         self.server.log.error(f"{self.label} - {text or 'Bad arguments'}: {shown_snippet(snippet)!r}")
         if text is not None:
@@ -460,7 +460,7 @@ class Connection(Link):
         self.close(FAULT_REASONS[fault])
 
     def pinged(self) -> None:
-        """The first PING after CONNECT: the client learns its account."""
+        """The first PING after CONNECT: send the client its account."""
         self.has_told_account = True
         self.send_info(connect_info=True)
 
@@ -471,7 +471,7 @@ class Connection(Link):
             self._ping_sent_ns = 0
 
     def protocol_error(self, text: bytes) -> None:
-        """A mistake that does not end the connection."""
+        """Report an error that does not end the connection."""
         self.send_error(_text(text))
 
     def refused_publish(self, subject: bytes) -> None:
@@ -491,7 +491,7 @@ class Connection(Link):
         self.server.log.error(f"{self.label} - {text}")
 
     def unexpected_op(self, is_error: bool, text: bytes) -> None:
-        """-ERR or INFO from a client, which are the server's to say: the first ends it, the second when it is none."""
+        """A client sent -ERR or INFO, as servers do: -ERR ends the connection, INFO only if it does not parse."""
         if is_error:
             self.close("Client Closed")
         elif not is_info(text):
@@ -501,14 +501,14 @@ class Connection(Link):
         self.server.log.debug(f"{self.label} - {text}")
 
     def send_error(self, text: str) -> None:
-        """Say -ERR."""
+        """Send -ERR."""
         if not self._is_lost:
             self.write(errors.line(text))
 
     # Pings.
 
     def _ping(self) -> None:
-        """Is it still there? One that leaves too many of these unanswered is not."""
+        """Send a PING if the connection is idle; close it if too many are unanswered."""
         if self.is_closed:
             return
         options = self.server.options
@@ -525,7 +525,7 @@ class Connection(Link):
         self._ping_timer = self.server.loop.call_later(interval, self._ping)
 
     def measure_rtt(self) -> None:
-        """Ask for a PONG."""
+        """Send a PING and note the time."""
         self._ping_sent_ns = self._measured_ns = time.monotonic_ns()
         self.wants_pong = True
         self.write(b"PING\r\n")
@@ -533,17 +533,17 @@ class Connection(Link):
     # The end.
 
     def close(self, reason: str) -> None:
-        """End it: what waits is sent first, unless it does not read."""
+        """Close the connection; pending bytes are sent first, unless the client does not read."""
         if self.reason:
             return
         self.reason = reason
-        self.fd = self.socket_fd = -1  # its number may soon be another's
+        self.fd = self.socket_fd = -1  # the kernel may reuse the number
         self.server.connection_closing(self, reason)
         for timer in (self._ping_timer, self._auth_timer, self._deadline):
             if timer is not None:
                 timer.cancel()
         if self._task is not None and self._task is not asyncio.current_task(self.server.loop):
-            self._task.cancel()  # its password need not be hashed any more
+            self._task.cancel()  # stops waiting for the password's hash
         self.forget_subs()
         self.drained()
         if self.account is not None:
@@ -553,7 +553,7 @@ class Connection(Link):
                 self.transport.abort()
             else:
                 self._send_last()
-                if self.transport.get_write_buffer_size():  # one that does not read is not waited for
+                if self.transport.get_write_buffer_size():  # close it later if it does not read
                     wait_s = self.server.options.write_deadline
                     self._linger = self.server.loop.call_later(wait_s, self.transport.abort)
                     self.server.lingering.add(self)
@@ -568,8 +568,8 @@ class Connection(Link):
 
 
 def shown_snippet(raw: bytes) -> bytes:
-    """The beginning of a line that is no command, for the log. It may be a CONNECT, or the request of a browser that
-    came to the wrong port: where passwords and tokens may stand it ends."""
+    """The beginning of an invalid line, for the log. It may be a misspelt CONNECT, or a browser's request to the wrong
+    port: the text ends before passwords and tokens."""
     shown = _SECRETS_BEGIN.split(raw[:SNIPPET], maxsplit=1)[0]
     return shown if len(shown) == len(raw[:SNIPPET]) else shown + b"..."
 

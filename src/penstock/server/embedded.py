@@ -29,11 +29,11 @@ START_S_MAX = 60.0
 
 
 class EmbeddedServer:
-    """A server that runs while the block does: ready when it is entered, stopped in good order when it is left.
+    """A server that runs as long as its `with` block: ready when the block begins, stopped cleanly when it ends.
 
     Keyword arguments are the options of `penstock serve` (`server_name`, `username`, `password`, `http_port`,
-    `max_payload` …); `config` is a configuration file, and what the call says goes before it. Where neither names them
-    it listens on 127.0.0.1, on any free port. `store_dir` None: a temporary directory that goes at the end.
+    `max_payload` …); `config` is a configuration file, which they override. By default it listens on 127.0.0.1, on any
+    free port. `store_dir` None: a temporary directory that is removed at the end.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class EmbeddedServer:
         self._may_end: asyncio.Event  # of its loop: the thread may end
         self._failure: BaseException | None = None
 
-    # What it is.
+    # Facts.
 
     @property
     def server(self) -> Server:
@@ -83,7 +83,7 @@ class EmbeddedServer:
 
     @property
     def http_port(self) -> int:
-        """Of monitoring; 0 where it is off (`http_port=-1` takes any)."""
+        """The monitoring port; 0 if it is off (`http_port=-1` takes any free one)."""
         return self.server.http_port
 
     @property
@@ -95,7 +95,7 @@ class EmbeddedServer:
 
     @property
     def store_dir(self) -> str:
-        """The store; `penstock.open` reads it beside the server, and writes it afterwards."""
+        """The store's directory. `penstock.open` can read it while the server runs, and write it afterwards."""
         if self._database is not None:
             return self._database.path
         return self.options.jetstream.store_dir
@@ -201,7 +201,7 @@ class EmbeddedServer:
 
 
 def _options(host: str | None, port: int | None, config: str | Path | None, more: dict[str, Any]) -> Options:
-    """What is said in the call goes before the file; what neither says is this machine's own address, and any port."""
+    """Arguments override the file; the default is 127.0.0.1 and any free port."""
     if config is None:
         options = Options(host=host or "127.0.0.1", port=-1 if port is None else port)
     else:
@@ -221,7 +221,7 @@ def _options(host: str | None, port: int | None, config: str | Path | None, more
 
 
 def _check_type(name: str, value: object, known: object) -> None:
-    """Refuse text for a number and the like now, not when the server comes to use it."""
+    """Refuse a value of the wrong type now, not when the server first uses it."""
     wanted = type(known)
     if wanted in (bool, int, float, str) and not isinstance(value, (int, float) if wanted is float else wanted):
         shown = type(value).__name__ if name in ("password", "authorization") else repr(value)

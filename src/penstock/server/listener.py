@@ -1,4 +1,4 @@
-"""Listener: a port that takes clients, as NATS or as WebSocket."""
+"""Listener: a port that accepts clients, for NATS or for WebSocket."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Listener:
         self._buffer: memoryview | None = None  # what WebSockets read into, one after the other
 
     async def start(self, host: str, port: int) -> int:
-        """Listen: the port."""
+        """Listen; returns the port."""
         from penstock.server.server import StartError
 
         try:
@@ -56,7 +56,7 @@ class Listener:
             self.server.loop.add_reader(self._listening, self._accept)
 
     def _accept(self) -> None:
-        """Take who has come."""
+        """Accept waiting connections."""
         for _ in range(ACCEPTS_MAX):
             if self._listening is None:
                 return

@@ -1,7 +1,7 @@
 """Metrics: the server's figures in Prometheus' text format, for a scrape of /metrics.
 
-Names follow Prometheus' rules: a unit last, `_total` on what only grows. A family is told in one block, with its help
-and its type. docs/monitoring.md lists them.
+Names follow Prometheus' rules: the unit last, `_total` for counters. A family is one block, with its help and its type.
+docs/monitoring.md lists them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock import __version__
 from penstock.api.stream_info import count_of
 from penstock.api.stream_lock import read_locked
 from penstock.errors import StreamNotFound
-from penstock.server.monitor.page import breathe
+from penstock.server.monitor.page import yield_to_loop
 from penstock.server.monitor.process import cpu_seconds, open_files, resident_bytes, virtual_bytes
 from penstock.server.monitor.varz import subscription_count
 from penstock.wire.info import VERSION
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from penstock.server.server import Server
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-STREAM_SLICE = 32  # streams looked at before others have their turn
+STREAM_SLICE = 32  # streams read before the loop does other work
 
 Labels = Mapping[str, str]
 Sample = tuple[Labels, int | float]
 
 
 class Families:
-    """The text, family by family."""
+    """Builds the text, family by family."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
 
     def add(self, name: str, kind: str, about: str, samples: Iterable[Sample]) -> None:
-        """A family; one without samples is left out."""
+        """Add a family; one without samples is left out."""
         lines = [f"{name}{_labels(labels)} {_number(value)}" for labels, value in samples]
         if lines:
             self._lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}", *lines]
@@ -54,7 +54,7 @@ class Families:
 
 
 async def text(server: Server) -> bytes:
-    """Everything, as one scrape sees it."""
+    """The whole page."""
     families = Families()
     files = await asyncio.to_thread(open_files)  # one per connection: a long directory
     _add_process(families, server, files)
@@ -129,7 +129,7 @@ async def _add_jetstream(families: Families, server: Server) -> None:
         counts = (index.messages, index.bytes, index.first_seq, index.last_seq, index.subject_count)
         rows.append((labels, (*counts, count_of(stream), int(log.has_uncommitted), log.fail_count)))
         if at % STREAM_SLICE == 0:
-            await breathe()
+            await yield_to_loop()
     for column, (name, kind, about) in enumerate(
         (
             ("messages", "gauge", "Messages that the stream holds."),
@@ -161,7 +161,7 @@ async def _add_consumers(families: Families, server: Server) -> None:
                     break  # it was deleted just now
                 labels = {"account": name, "stream": intake.name}
                 rows += [(labels | {"consumer": consumer}, values) for consumer, values in found]
-                await breathe()
+                await yield_to_loop()
     for column, (name, about) in enumerate(
         (
             ("pending", "Messages that were not delivered yet."),
@@ -177,7 +177,7 @@ async def _add_consumers(families: Families, server: Server) -> None:
 
 
 def _consumer_rows(intake: Intake, consumers: list[Consumer]) -> list[tuple[str, tuple[int, ...]]]:
-    """The figures of some consumers. Under the stream's lock."""
+    """The figures of some consumers. The caller holds the stream's lock."""
     now_ns = intake.stream.store.clock.now_ns()
     rows: list[tuple[str, tuple[int, ...]]] = []
     for consumer in consumers:

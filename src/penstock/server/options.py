@@ -1,7 +1,6 @@
-"""Options: everything a server can be told, under the reference's names. The configuration file and the flags fill it.
+"""Options: the configuration of a server, under nats-server's names, from the configuration file and the flags.
 
-Durations are seconds (float), sizes bytes, -1 or 0 as the reference means them. What is not set has the reference's
-default.
+Durations are seconds (float), sizes are bytes; -1 and 0 have nats-server's meaning, and so have the defaults.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from typing import Literal, get_args
 
 Durability = Literal["disk", "os", "lazy"]
 DURABILITIES: tuple[str, ...] = get_args(Durability)
-UNSENDABLE = re.compile("[\\x00-\\x20\\x7f]")  # no subject has these: of what is called so nobody can be told
+UNSENDABLE = re.compile("[\\x00-\\x20\\x7f]")  # no subject has these characters, so no event can name the account
 
 
 @dataclass(slots=True)
 class SubjectPermission:
-    """What may be published, or subscribed to. `allow` None: everything but what is denied."""
+    """The subjects that may be published or subscribed to. `allow` None: all that are not denied."""
 
     allow: list[str] | None = None
     deny: list[str] = field(default_factory=list)
@@ -25,7 +24,7 @@ class SubjectPermission:
 
 @dataclass(slots=True)
 class ResponsePermission:
-    """Replies that a responder may publish besides: how many per request (-1: any number), and for how long."""
+    """Replies that a responder may publish in addition: how many per request (-1: any number), and for how long."""
 
     max_msgs: int = 1
     expires: float = 120.0
@@ -40,7 +39,7 @@ class Permissions:
 
 @dataclass(slots=True)
 class User:
-    """Someone who may connect: by name and password (plain or bcrypt), or by nkey (public key, U…)."""
+    """A user that may connect: with name and password (plain or bcrypt), or with an nkey (public key, U…)."""
 
     username: str = ""
     password: str = field(default="", repr=False)
@@ -61,7 +60,7 @@ class TlsOptions:
     insecure: bool = False
     timeout: float = 2.0
     handshake_first: bool = False
-    handshake_first_fallback: float = 0.0  # "auto" is 0.05: so long is a client's first byte waited for
+    handshake_first_fallback: float = 0.0  # how long to wait for a client's first byte; "auto" is 0.05
     allow_non_tls: bool = False
     min_version: str = ""
     cipher_suites: list[str] = field(default_factory=list)
@@ -82,7 +81,7 @@ class AccountLimits:
 
 @dataclass(slots=True)
 class JetStreamLimits:
-    """An account's share of JetStream; -1: no limit."""
+    """An account's limits in JetStream; -1: no limit."""
 
     max_memory: int = -1
     max_storage: int = -1
@@ -109,15 +108,15 @@ class JetStreamOptions:
     enabled: bool = False
     store_dir: str = ""
     max_memory: int = -1  # -1: 75 % of the memory
-    max_storage: int = -1  # -1: 75 % of what is free on the disk
+    max_storage: int = -1  # -1: 75 % of the free disk
     domain: str = ""
     strict: bool = True
-    sync_interval: float = 120.0  # taken and shown; ours syncs before it acknowledges
+    sync_interval: float = 120.0  # accepted and shown without effect: we sync before we acknowledge
     sync_always: bool = False
     durability: Durability = "disk"  # ours
     unique_tag: str = ""
     request_queue_limit: int = 10_000
-    max_buffered_msgs: int = 0  # that may wait for one stream; 0: 100,000
+    max_buffered_msgs: int = 0  # queued for one stream; 0: 100,000
     max_buffered_size: int = 0  # 0: 128 MiB
     max_ack_pending: int = -1
     max_request_batch: int = -1
@@ -175,7 +174,7 @@ class Options:
     system_account: str = ""  # "": $SYS
     no_system_account: bool = False
     tls: TlsOptions | None = None
-    allow_non_tls: bool = False  # for `tls`, be it from the file or from flags
+    allow_non_tls: bool = False  # applies to `tls` from the file or from flags
     websocket: WebsocketOptions = field(default_factory=WebsocketOptions)
     # bounds
     max_payload: int = 1024 * 1024
@@ -194,7 +193,7 @@ class Options:
     no_fast_producer_stall: bool = False
     lame_duck_duration: float = 120.0
     lame_duck_grace_period: float = 10.0
-    # what it tells
+    # logs and other output
     debug: bool = False
     trace: bool = False
     trace_verbose: bool = False
@@ -212,10 +211,10 @@ class Options:
     server_tags: list[str] = field(default_factory=list)
     server_metadata: dict[str, str] = field(default_factory=dict)
     jetstream: JetStreamOptions = field(default_factory=JetStreamOptions)
-    # said once at the start
+    # logged once at the start
     warnings: list[str] = field(default_factory=list)
     config_digest: str = ""
 
     def every_user(self) -> list[User]:
-        """Those of `authorization`, then those of each account; a user of an account says its name."""
+        """The users of `authorization`, then those of each account; the latter have the account's name."""
         return [*self.users, *(user for account in self.accounts.values() for user in account.users)]

@@ -1,7 +1,7 @@
-"""Reconfigure: a running server takes another configuration. What may change was decided before (reload.py).
+"""Reconfigure: applies a changed configuration to a running server. `reload.py` has checked what may change.
 
-Accounts come and go, clients are judged again: who may no longer be here is closed, who may less loses the
-subscriptions that are too much. JetStream of accounts follows in the background: it opens and closes files.
+Accounts are added and removed, and clients are authenticated again: those that are no longer allowed are closed, those
+with fewer permissions lose subscriptions. JetStream follows in the background, because it opens and closes files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def reconfigure(server: Server, options: Options, changes: list[Change]) -> None:
-    """Make `options` those of the server. Raises before anything has changed, or not at all."""
+    """Apply `options` to the server. It either raises before any change, or changes everything."""
     tls = server.make_tls(options)
     authenticator = Authenticator(options)
     server.authenticator.close()
@@ -50,7 +50,7 @@ def reconfigure(server: Server, options: Options, changes: list[Change]) -> None
 
 
 def _change_accounts(server: Server, options: Options) -> list[str]:
-    """Make the new ones: the names of those that are to go."""
+    """Add the new accounts; returns the names of those to remove."""
     system = server.system.name if server.system is not None else ""
     for name, account in options.accounts.items():
         is_new = name not in server.accounts
@@ -67,7 +67,7 @@ def _remove_account(server: Server, name: str) -> None:
 
 
 def _close_too_many(server: Server, limit: int) -> None:
-    """The newest go, down to what is allowed now."""
+    """Close the newest connections until the new limit is kept."""
     if limit > 0:
         for connection in list(server.connections.values())[limit:]:
             connection.send_error(errors.CONNECTIONS_EXCEEDED)
@@ -75,7 +75,7 @@ def _close_too_many(server: Server, limit: int) -> None:
 
 
 def _judge_again(server: Server, connection: Connection) -> None:
-    """Is this client still who it was?"""
+    """Authenticate a client again, with the new configuration."""
     if connection.account is None:
         return
     certificate = connection.tls.certificate if connection.tls is not None else None

@@ -1,4 +1,4 @@
-"""Reload: what a changed configuration changes, and whether it may while the server runs (as in the reference)."""
+"""Reload: compares two configurations, and decides whether the changes need a restart (as nats-server does)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ NO_FILE = "can only reload config when a file is provided using -c or --config"
 
 
 class ReloadError(PenstockError):
-    """A change that needs a restart: nothing has been changed."""
+    """A change needs a restart: nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One option that is to change; `name` is its path in Options, `text` the line that tells it."""
+    """One changed option; `name` is its path in Options, `text` the log line that reports it."""
 
     name: str
     old: Any
@@ -37,7 +37,7 @@ def _duration(value: float) -> str:
     return format_duration(round(value * NS_PER_SECOND))
 
 
-# What may change, and how the reference tells it.
+# Options that may change, and nats-server's log line for the change.
 _CHANGING: dict[str, Callable[[Any], str]] = {
     "trace": lambda v: f"trace = {_plain(v)}",
     "trace_verbose": lambda v: f"trace_verbose = {_plain(v)}",
@@ -69,7 +69,7 @@ _CHANGING: dict[str, Callable[[Any], str]] = {
     "max_traced_msg_len": lambda v: f"max_traced_msg_len = {v}",
     "no_fast_producer_stall": lambda v: f"fast producers will {'not ' if v else ''}be stalled",
 }
-# What may not, under the name by which the reference's error tells it.
+# Options that may not change, and their names in nats-server's error.
 _FIXED = {
     "host": "Host",
     "port": "Port",
@@ -113,7 +113,7 @@ _LOG_FORM = frozenset(("trace", "trace_verbose", "debug", "logtime", "logtime_ut
 
 
 def compare_options(old: Options, new: Options) -> list[Change]:
-    """What is to change, in the order of Options. ReloadError names the first that may not."""
+    """The changes, in the order of Options. ReloadError names the first option that may not change."""
     changes = []
     for name, tell in _CHANGING.items():
         before, after = getattr(old, name), getattr(new, name)
@@ -150,7 +150,7 @@ def _check_websocket(old: Options, new: Options) -> None:
 
 
 def _compare_tls(old: TlsOptions | None, new: TlsOptions | None) -> list[Change]:
-    """A server with TLS reads its certificates again, whatever their names: that is what most reloads are for."""
+    """A server with TLS always reads its certificates again, even if their paths are the same."""
     if new is None:
         return [Change("tls", old, new, "Reloaded: tls = disabled")] if old is not None else []
     changes = [Change("tls", old, new, "Reloaded: tls = enabled")]

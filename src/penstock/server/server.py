@@ -1,9 +1,9 @@
-"""Server: sockets, accounts, JetStream, monitoring under one roof; start, reload, lame duck, stop.
+"""Server: owns the listeners, accounts, JetStream and monitoring; starts, reloads, enters lame duck mode, stops.
 
 server = Server(options)
 await server.start()        # listening when it returns
 ...
-await server.stop()         # what was acknowledged is safe, clients are told
+await server.stop()         # acknowledged messages are safe, clients are notified
 """
 
 from __future__ import annotations
@@ -44,32 +44,32 @@ if TYPE_CHECKING:
     from penstock.server.reload import Change
 
 LAME_DUCK_SLICE_S = 0.05
-LAST_WORDS_S = 1.0  # at the stop: so long a client may take to read what it was told
+LINGER_S = 1.0  # at the stop: how long a client may take to read its last bytes
 ABORT_S = 0.5
 TlsParts = tuple[
     "ssl.SSLContext | None", "ssl.SSLContext | None", str
-]  # of clients, of WebSockets; the first one's end
+]  # context for clients, context for WebSockets, when the first one's certificate expires
 
 
 class StartError(PenstockError):
-    """The server cannot start: the text names what is in the way."""
+    """The server cannot start: the text names the cause."""
 
 
 class Server:
-    """One server. Everything of it belongs to the thread of its loop."""
+    """One server. All of its state belongs to the loop's thread."""
 
     def __init__(self, options: Options, log: Log | None = None, database: Database | None = None) -> None:
         self.options = options
         self.log = log or Log(options, None)
-        self._database = database  # the caller's own, served as account $G
+        self._database = database  # opened by the caller, served as account $G
         self.id = nkeys.server_id()
         self.name = options.server_name or f"penstock-{self.id[1:9].lower()}"
         self.start_ns = self.config_load_ns = time.time_ns()
-        self.began_ns = SYSTEM.now_ns()  # the same, for how long that is ago: the machine's clock may be set
+        self.began_ns = SYSTEM.now_ns()  # the same on a clock that is never set, to measure the uptime
         self.accounts: dict[str, Account] = {}
         self.system: Account | None = None
         self.connections: dict[int, Connection] = {}
-        self.lingering: set[Connection] = set()  # closed, and not yet sent all that was said to them
+        self.lingering: set[Connection] = set()  # closed, but their last bytes are not yet sent
         self.closed = ClosedConnections(max(options.max_closed_clients, 1))
         self.total_connections = 0
         self.slow_consumers = 0
@@ -93,11 +93,11 @@ class Server:
         self._next_cid = 0
         self._info: Info | None = None
         self._stopped: asyncio.Event | None = None
-        self._failure: PenstockError | OSError | None = None  # of a store that could not be closed in good order
+        self._failure: PenstockError | OSError | None = None  # of a database that could not be closed cleanly
         self._lame_duck_task: asyncio.Task[None] | None = None
         self._jetstream_end: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self.reread: Callable[[], None] | None = None  # reads the configuration file again and comes back to `reload`
+        self.reread: Callable[[], None] | None = None  # reads the configuration file again and calls `reload`
         self.monitor = Monitor(self)
         self.system_service = System(self)
 
@@ -105,18 +105,18 @@ class Server:
 
     @property
     def stalls(self) -> int:
-        """How often a publisher was slowed down, those that have gone included."""
+        """How often publishers were stalled, including those that have disconnected."""
         return self._stalls_gone + sum(connection.stalls for connection in self.connections.values())
 
     @property
     def default_account(self) -> Account:
-        """Where clients are that need not say who they are."""
+        """The account of clients that need not authenticate."""
         return self.accounts[GLOBAL_ACCOUNT]
 
     @property
     def info(self) -> Info:
-        """What INFO says to every client."""
-        assert self._info is not None, "there from the start on"
+        """The part of INFO that all clients share."""
+        assert self._info is not None, "made by `start`"
         return self._info
 
     @property
@@ -133,7 +133,7 @@ class Server:
 
     @property
     def connect_urls(self) -> list[str]:
-        """Other servers that clients could reach: there is no cluster."""
+        """Other servers that clients could connect to: none, since there is no cluster."""
         return []
 
     @property
@@ -155,7 +155,7 @@ class Server:
         if connection.nonce and not changes.get("connect_info"):
             own["nonce"] = connection.nonce.decode()
         if connection.tls is not None and connection.tls.is_first:
-            own["tls_required"] = True  # as the reference says where plain clients may come, too
+            own["tls_required"] = True  # as nats-server says even if plain clients are allowed
         if connection.kind == "websocket":
             is_tls = self.ws_tls_context is not None
             own |= {
@@ -171,7 +171,7 @@ class Server:
             own["max_payload"] = connection.max_payload
         if self.is_lame_duck:
             own["ldm"] = True
-        if connection.connect is not None:  # only the first INFO keeps quiet about it where one need not say
+        if connection.connect is not None:  # only the first INFO leaves it out if authentication is optional
             own["auth_required"] = self.authenticator.is_required(connection.kind)
         return self._info.but(**(own | changes)).line()
 
@@ -181,7 +181,7 @@ class Server:
     # The start.
 
     async def start(self) -> None:
-        """Open the store, listen; raises StartError, or an error of the store, with what is in the way."""
+        """Open the store and listen; raises StartError or a StoreError with the cause."""
         self.loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
         lifecycle.starting(self.log, self.options, self.name, self.id, PENSTOCK_VERSION)
@@ -201,7 +201,7 @@ class Server:
             await self.monitor.start()
             await self._listen()
         except BaseException:
-            await self._let_go()
+            await self._release()
             for account in self.accounts.values():
                 account.close()
             self.turn.close()
@@ -212,7 +212,7 @@ class Server:
         lifecycle.ready(self.log)
 
     def _pressure(self) -> Pressure | None:
-        """What tells the loop when its polling takes a processor from others."""
+        """The kernel's report of CPU shortage: the loop stops polling when it takes a processor from others."""
         try:
             return Pressure()
         except OSError as error:
@@ -224,7 +224,7 @@ class Server:
         self.add_account(GLOBAL_ACCOUNT, None)
         for name, account in options.accounts.items():
             self.add_account(name, account.limits)
-        if not options.no_system_account or options.jetstream.enabled:  # JetStream wants one
+        if not options.no_system_account or options.jetstream.enabled:  # JetStream needs one
             name = options.system_account or SYSTEM_ACCOUNT
             if name not in self.accounts:
                 self.add_account(name, None)
@@ -238,7 +238,7 @@ class Server:
         return account
 
     def make_tls(self, options: Options) -> TlsParts:
-        """The contexts that `options` ask for; raises when a file is missing or wrong."""
+        """The TLS contexts for `options`; raises if a file is missing or invalid."""
         tls, websocket = options.tls, options.websocket.tls
         if tls is None and websocket is None:
             return None, None, ""
@@ -267,7 +267,7 @@ class Server:
         await self._share_jetstream(found)
 
     async def change_jetstream(self) -> None:
-        """After a reload: JetStream is on or off, and every account has of it what the options give it."""
+        """After a reload: switch JetStream on or off, and apply the accounts' limits."""
         async with self._jetstream_changes:
             found = self.jetstream
             try:
@@ -283,7 +283,7 @@ class Server:
                     await self._share_jetstream(found)
             except (PenstockError, OSError) as error:
                 self.log.error(f"JetStream could not be changed: {error}")
-                if found is None:  # it did not come up: what of it is open has nothing in it yet
+                if found is None:  # it did not start: what it opened is still empty
                     broken, self.jetstream = self.jetstream, None
                     if broken is not None:
                         await broken.stop()
@@ -303,9 +303,9 @@ class Server:
                 jetstream.refuse(account)
 
     async def forget_account(self, account: Account) -> None:
-        """An account is gone from the configuration; what it stored stays in the store.
+        """Remove an account that is no longer configured; its streams stay in the store.
 
-        One of the same name may be back before its files are closed: that one opens them after this.
+        If an account of this name is configured again meanwhile, it opens the files after this has closed them.
         """
         async with self._jetstream_changes:
             if self.jetstream is not None:
@@ -314,7 +314,7 @@ class Server:
         self.router.remove_sublist(account.sublist)
 
     def _jetstream_limits(self, name: str) -> JetStreamLimits | None:
-        """An account's share; None: JetStream is off for it. Without any accounts configured, $G has all of it."""
+        """An account's limits; None: JetStream is off for it. If no accounts are configured, $G has no limits."""
         found = self.options.accounts.get(name)
         if found is not None:
             return found.jetstream
@@ -366,7 +366,7 @@ class Server:
         return self._next_cid
 
     def admit(self, connection: Connection) -> bool:
-        """A client is there: may it stay?"""
+        """Register a new connection; False if it exceeds the limit and was closed."""
         self.total_connections += 1
         self.connections[connection.cid] = connection
         self.log.debug(f"{connection.label} - Client connection created")
@@ -387,14 +387,14 @@ class Server:
         self.system_service.connected(connection)
 
     def connection_closing(self, connection: Connection, reason: str) -> None:
-        """Before its subscriptions go."""
+        """Called before the connection's subscriptions are removed."""
         if self.connections.pop(connection.cid, None) is not None:
             self.closed.append(ClosedConnection.of(connection, reason, SYSTEM.now_ns()))
             self._stalls_gone += connection.stalls
             self.log.debug(f"{connection.label} - Client connection closed: {reason}")
 
     def connection_closed(self, connection: Connection) -> None:
-        """Also of one that never got in: the reference tells of those under $G."""
+        """Publish a disconnect event, also for a connection that was never authenticated: it counts with $G."""
         self.system_service.disconnected(connection, connection.reason)
 
     def auth_failed(self, connection: Connection, why: str) -> None:
@@ -412,7 +412,7 @@ class Server:
         self.log.debug(f"{connection.label} - Stale Client Connection - Closing")
 
     def keep(self, task: asyncio.Task[None]) -> None:
-        """Hold on to a task until it is done; what it could not do is told."""
+        """Keep a reference to a task until it is done; its error is logged."""
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
@@ -421,10 +421,10 @@ class Server:
         if not task.cancelled() and task.exception() is not None:
             self.log.error(f"reload: {task.exception()}")
 
-    # Another configuration.
+    # Reload.
 
     def reload(self, options: Options | None = None, changes: list[Change] | None = None) -> None:
-        """Take another configuration; without one, whoever runs us reads the file again."""
+        """Apply a changed configuration; None: have the file read again by the program that runs the server."""
         from penstock.server.reconfigure import reconfigure
         from penstock.server.reload import NO_FILE, ReloadError
 
@@ -439,7 +439,7 @@ class Server:
     # The end.
 
     def lame_duck(self) -> None:
-        """Take no new clients, tell those who are here, and let them go one by one."""
+        """Lame duck mode: accept no new clients, notify the present ones, and close them one by one."""
         if self._lame_duck_task is None and not self.is_stopping:
             self._lame_duck_task = self.loop.create_task(self._lame_duck())
 
@@ -462,16 +462,16 @@ class Server:
         for connection in waiting:
             connection.close("Server Shutdown")
             owed_s += pause_s
-            if owed_s >= LAME_DUCK_SLICE_S:  # a thousand clients need not be a thousand timers
+            if owed_s >= LAME_DUCK_SLICE_S:  # close many clients per timer, not one
                 await asyncio.sleep(owed_s)
                 owed_s = 0.0
         self._lame_duck_task = None
         await self._stop()
 
     async def stop(self) -> None:
-        """Let what was taken become durable, tell the clients, let go of everything. Twice is harmless.
+        """Make accepted messages durable, notify the clients, release everything. Calling it twice is harmless.
 
-        Where a store cannot be closed in good order, the rest is done all the same, and its error is raised at the end.
+        If a database cannot be closed cleanly, the rest is done all the same, and its error is raised at the end.
         """
         if not self.is_stopping:
             await self._stop()
@@ -491,11 +491,11 @@ class Server:
         self.turn.end()
         for connection in list(
             self.connections.values()
-        ):  # they go elsewhere, or come back: the stores close after that
+        ):  # clients reconnect elsewhere or later: databases close after that
             connection.close("Server Shutdown")
         await self._stop_jetstream(ShutdownReplies.SILENCE)
-        await self._let_go()
-        await self._see_off()
+        await self._release()
+        await self._linger()
         for account in self.accounts.values():
             account.close()
         self.turn.close()
@@ -504,9 +504,9 @@ class Server:
         assert self._stopped is not None
         self._stopped.set()
 
-    async def _see_off(self) -> None:
-        """Let clients read what was said last; the loop does not end while one that does not read is waited for."""
-        for seconds in (LAST_WORDS_S, ABORT_S):
+    async def _linger(self) -> None:
+        """Wait until clients have read their last bytes, or LINGER_S have passed."""
+        for seconds in (LINGER_S, ABORT_S):
             until = self.loop.time() + seconds
             while self.lingering and self.loop.time() < until:
                 await asyncio.sleep(0.005)
@@ -514,17 +514,17 @@ class Server:
                 connection.transport.abort()
 
     async def _quiet_jetstream(self, jetstream: JetStream) -> None:
-        """What was taken is answered before the connections close; what comes from now on is not answered at all."""
+        """Answer the accepted requests before the connections close; later requests get no reply."""
         try:
             await jetstream.quiet(ShutdownReplies.SILENCE)
         except (PenstockError, OSError) as error:
             lifecycle.jetstream_failed(self.log, error)
-        self.turn.end()  # the last answers
+        self.turn.end()  # sends the last replies
 
     async def _stop_jetstream(self, replies: ShutdownReplies) -> None:
         if self._jetstream_end is None:
             self._jetstream_end = self.loop.create_task(self._end_jetstream(replies))
-        await asyncio.shield(self._jetstream_end)  # a lame duck that is told to stop is not cut off in the middle of it
+        await asyncio.shield(self._jetstream_end)  # a stop during lame duck mode must not cancel it halfway
 
     async def _end_jetstream(self, replies: ShutdownReplies) -> None:
         if self.jetstream is None:
@@ -535,11 +535,11 @@ class Server:
         except (PenstockError, OSError) as error:
             self._failure = error
             lifecycle.jetstream_failed(self.log, error)
-        self.turn.end()  # the last answers
+        self.turn.end()  # sends the last replies
         self.jetstream = None
         lifecycle.jetstream_stopped(self.log)
 
-    async def _let_go(self) -> None:
+    async def _release(self) -> None:
         for listener in self._listeners:
             await listener.stop()
         self._listeners.clear()
@@ -552,7 +552,7 @@ class Server:
         self.authenticator.close()
 
     async def wait(self) -> None:
-        """Return when the server has stopped; raises the error of a store that could not be closed in good order."""
+        """Return when the server has stopped; raises the error of a database that could not be closed cleanly."""
         assert self._stopped is not None
         await self._stopped.wait()
         if self._failure is not None:

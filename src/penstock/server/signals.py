@@ -1,4 +1,4 @@
-"""Signals: how a running server is told to stop, reload, reopen its log, or retire; and how it is told so by number.
+"""Signals: which signals stop, reload or retire a running server or reopen its log, and how `--signal` sends them.
 
 INT and TERM stop it gracefully, USR1 reopens the log file, USR2 begins lame duck mode, HUP reloads the configuration.
 """
@@ -32,11 +32,11 @@ PROCESS_NAMES = ("penstock", "nats-server")
 
 
 class SignalError(PenstockError):
-    """A signal that cannot be sent: to whom, and why."""
+    """A signal cannot be sent: the text says to which process, and why."""
 
 
 def set_process_name(name: str) -> None:
-    """What `ps` and `pgrep` call this process; it was Python's name before."""
+    """Set the name by which `ps` and `pgrep` show this process, instead of Python's."""
     try:
         with open("/proc/self/comm", "w") as file:
             file.write(name[:15])
@@ -84,7 +84,7 @@ def _from_file(target: str) -> str:
 
 
 def running_servers() -> list[int]:
-    """The processes that are ours, but for this one: they go by a server's name and run this package."""
+    """The other server processes: they have a server's name and run this package."""
     found = []
     for entry in os.listdir("/proc") if os.path.isdir("/proc") else []:
         if not entry.isdecimal() or int(entry) == os.getpid():

@@ -1,1 +1,1 @@
-"""Who a connection is."""
+"""Authentication and permissions of connections."""

@@ -1,7 +1,8 @@
-"""Who a connection is: its CONNECT against the users of the configuration.
+"""Authenticator: checks the CONNECT of a connection against the users of the configuration.
 
-`judge` decides at once in every mode but one: a bcrypt password takes its time, so it gives a `Claim`, which `confirm`
-checks in a thread. `authenticate` is both. The checks come in the reference's order; None: Authorization Violation.
+`judge` decides at once, except for a bcrypt password, which takes long to check: then it returns a `Claim`, which
+`confirm` checks in a thread. `authenticate` does both. The checks have nats-server's order; None means Authorization
+Violation.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 GLOBAL_ACCOUNT = "$G"
 SYSTEM_ACCOUNT = "$SYS"
-BCRYPT_THREADS = 2  # so many passwords are hashed at once; the rest of the machine belongs to those who are in
+BCRYPT_THREADS = 2  # passwords hashed at once; other CPUs serve authenticated clients
 SECOND_NS = 1_000_000_000
 
 Kind = Literal["nats", "websocket"]
@@ -35,7 +36,7 @@ CONNECTION_TYPES: dict[Kind, str] = {"nats": "STANDARD", "websocket": "WEBSOCKET
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a connection shows. A WebSocket's cookies stand in for what its CONNECT leaves out."""
+    """The credentials of a connection. A WebSocket's cookies replace fields that its CONNECT leaves out."""
 
     user: str = ""
     password: str = field(default="", repr=False)
@@ -62,19 +63,19 @@ class Credentials:
 
     @property
     def shown(self) -> str:
-        """Who it is, in connz and events."""
+        """The user, as connz and events show it."""
         return self.nkey or self.user or ("[REDACTED]" if self.token else "")
 
     @property
     def label(self) -> str:
-        """Who it is, in a log line's `"$G/user:a"`; empty: nobody."""
+        """The user, as log lines show it after the account (`"$G/user:a"`); empty if there is none."""
         if self.nkey:
             return f"nkey:{self.nkey}"
         return f"user:{self.user}" if self.user else "token" if self.token else ""
 
     @property
     def refusal(self) -> str:
-        """What the log says when it is not let in."""
+        """The log text if authentication fails."""
         if self.nkey:
             return f"authentication error - Nkey {json.dumps(self.nkey)}"
         if self.user:
@@ -87,7 +88,7 @@ NOTHING = Credentials()
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a connection is."""
+    """The account, user and permissions of an authenticated connection."""
 
     account: str = GLOBAL_ACCOUNT
     user: str = ""  # as connz and events show it
@@ -98,7 +99,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """An identity that is right if the password is: the hash of it takes a while to compute."""
+    """An identity that still depends on a password, whose hash takes a while to compute."""
 
     identity: Identity
     stored: str = field(repr=False)
@@ -106,7 +107,7 @@ class Claim:
 
 
 def compile_permissions(permissions: Permissions | None) -> kernel.Permissions | None:
-    """As the compiled client asks them; one per connection, because it remembers that connection's replies."""
+    """Permissions in compiled form; one per connection, because it remembers that connection's reply subjects."""
     if permissions is None:
         return None
     publish, subscribe, responses = permissions.publish, permissions.subscribe, permissions.responses
@@ -121,11 +122,11 @@ def compile_permissions(permissions: Permissions | None) -> kernel.Permissions |
 
 
 def no_debug(_: str) -> None:
-    """Where nobody listens to what goes on."""
+    """A debug log that drops its lines."""
 
 
 class Authenticator:
-    """The users of one configuration; a reload makes a new one.
+    """Knows the users of one configuration; a reload makes a new one.
 
     Always true: `users` and `nkeys` name the account and the permissions of each, defaults filled in.
     """
@@ -139,7 +140,7 @@ class Authenticator:
         self.no_auth_user = options.no_auth_user
         self.is_no_auth_told = bool(options.no_auth_user)
         if is_system_alone(options):
-            # Only the system account has users: everybody else is still let in, as a user that nobody can name.
+            # Only the system account has users: all others are still accepted, as a user without a name.
             self.no_auth_user = f"nats-{os.urandom(4).hex()}"
             self.users[self.no_auth_user] = User(self.no_auth_user, os.urandom(8).hex())
         self.required = bool(self.users or self.nkeys or options.username or options.authorization)
@@ -149,21 +150,21 @@ class Authenticator:
 
     @property
     def needs_nonce(self) -> bool:
-        """INFO has a nonce to sign."""
+        """Whether INFO has a nonce to sign."""
         return bool(self.nkeys)
 
     def is_required(self, kind: Kind = "nats") -> bool:
-        """Nothing is done for a connection before it is authenticated."""
+        """Whether a connection must authenticate before all other commands."""
         return self.required or (kind == "websocket" and self.websocket_overrides)
 
     def tells_required(self, kind: Kind = "nats") -> bool:
-        """What the first INFO says. Who is let in without a name need not know that others have one."""
+        """`auth_required` of the first INFO: False if clients are accepted without credentials."""
         if kind == "websocket":
             return self.is_required(kind)
         return self.required and not self.is_no_auth_told
 
     def timeout(self, kind: Kind = "nats") -> float:
-        """Seconds for the CONNECT to come, where it is required."""
+        """How many seconds a connection has to send CONNECT, if authentication is required."""
         if kind == "websocket" and self.options.websocket.auth_timeout:
             return self.options.websocket.auth_timeout
         return self.options.auth_timeout
@@ -174,7 +175,7 @@ class Authenticator:
             self._hashing = None
 
     def needs_decision(self, connect: Connect, kind: Kind = "nats") -> bool:
-        """Whether a CONNECT is to be judged at all; where not, everybody is in the global account."""
+        """Whether CONNECT must be checked at all; if not, every client is in the global account."""
         return self.is_required(kind) or connect.names_account
 
     async def authenticate(
@@ -187,14 +188,14 @@ class Authenticator:
         cookies: Credentials | None = None,
         debug: Callable[[str], None] = no_debug,
     ) -> Identity | None:
-        """Who this is; None: not let in."""
+        """The identity of a connection; None if it is refused."""
         given = Credentials.of(connect, cookies)
         certificate = tls.certificate if tls is not None else None
         found = self.judge(given, nonce, kind=kind, certificate=certificate, debug=debug)
         return await self.confirm(found) if isinstance(found, Claim) else found
 
     async def confirm(self, claim: Claim) -> Identity | None:
-        """Check a claim's password, in a thread. Whoever stops waiting for it takes its place in the queue away."""
+        """Check a claim's password in a thread. Cancelling this call removes it from the queue."""
         if self._hashing is None:
             from concurrent.futures import ThreadPoolExecutor
 
@@ -204,7 +205,7 @@ class Authenticator:
         return claim.identity if is_right else None
 
     def anonymous(self, kind: Kind = "nats") -> Identity | None:
-        """Who a connection is whose first line is no CONNECT; None: it has to say."""
+        """The identity of a connection that does not begin with CONNECT; None if CONNECT is required."""
         if not self.is_required(kind):
             return Identity()
         name = (self.options.websocket.no_auth_user if kind == "websocket" else "") or self.no_auth_user
@@ -223,7 +224,7 @@ class Authenticator:
         certificate: PeerCertificate | None = None,
         debug: Callable[[str], None] = no_debug,
     ) -> Identity | Claim | None:
-        """As `authenticate`, but for a bcrypt password, which is left to `confirm`."""
+        """As `authenticate`, but a bcrypt password is left to `confirm`."""
         if given.asks_account:
             return None
         if not self.is_required(kind):
@@ -274,7 +275,7 @@ class Authenticator:
         if user is None or not is_kind_allowed(user, kind) or is_refused_proxy(user, debug):
             return None
         if not user.password and user.username != no_auth_user and self._is_certificate_user(user):
-            # Somewhere a certificate stands for this user: no password is not an empty one.
+            # Certificates may identify this user: no password is not the same as an empty one.
             debug(f"User {json.dumps(user.username)} requires a client certificate")
             return None
         return self._judge_password(user, given)
@@ -283,7 +284,7 @@ class Authenticator:
         return claimed(identity_of(given, user), user.password, given.password)
 
     def _judge_single(self, given: Credentials, is_override: bool) -> Identity | Claim | None:
-        """The one user, or the one token, of a configuration without a list of users."""
+        """Check against the single user or token of a configuration without a list of users."""
         options, websocket = self.options, self.options.websocket
         token = websocket.token if is_override else options.authorization
         username = websocket.username if is_override else options.username
@@ -301,13 +302,13 @@ class Authenticator:
         return tls is not None and tls.verify_and_map
 
     def _is_certificate_user(self, user: User) -> bool:
-        """Whether a certificate could stand for this user on some listener."""
+        """Whether a certificate could identify this user on some listener."""
         is_plain = self._maps_certificates("nats") and not self.options.dont_listen
         is_websocket = self._maps_certificates("websocket") and self.options.websocket.port != 0
         return (is_plain and is_kind_allowed(user, "nats")) or (is_websocket and is_kind_allowed(user, "websocket"))
 
     def _user_of(self, certificate: PeerCertificate | None, kind: Kind, debug: Callable[[str], None]) -> User | None:
-        """The user that a certificate stands for: by email, DNS name or URI, else by its subject."""
+        """The user that a certificate identifies: by email, DNS name or URI, else by its subject."""
         from penstock.server.auth.certificate import parse_name, same_parts
 
         if certificate is None:
@@ -340,7 +341,7 @@ def identity_of(given: Credentials, user: User | None = None) -> Identity:
 
 
 def claimed(identity: Identity, stored: str, given: str) -> Identity | Claim | None:
-    """The identity if the password is right; a claim where that takes a hash."""
+    """The identity if the password is right; a claim if that needs a hash."""
     if passwords.is_bcrypt(stored):
         return Claim(identity, stored, given)
     return identity if passwords.check_plain(stored, given) else None
@@ -351,14 +352,14 @@ def is_kind_allowed(user: User, kind: Kind) -> bool:
 
 
 def is_refused_proxy(user: User, debug: Callable[[str], None]) -> bool:
-    """A user who has to come through a trusted proxy; there are none here."""
+    """Whether the user must connect through a trusted proxy; this server has none."""
     if user.proxy_required:
         debug("proxy required")
     return user.proxy_required
 
 
 def all_users(options: Options) -> list[User]:
-    """Those of the authorization block and of every account."""
+    """The users of the authorization block and of every account."""
     found = [replace(user, permissions=user.permissions or options.default_permissions) for user in options.users]
     for account in options.accounts.values():
         found += [
@@ -369,7 +370,7 @@ def all_users(options: Options) -> list[User]:
 
 
 def is_system_alone(options: Options) -> bool:
-    """Whether the only account that is configured is the system account, and nothing is said about anybody else."""
+    """Whether only the system account is configured, and no users outside of it."""
     system = options.system_account or SYSTEM_ACCOUNT
     is_said = bool(options.users or options.username or options.authorization or options.no_auth_user)
     return not is_said and list(options.accounts) == [system] and bool(options.accounts[system].users)

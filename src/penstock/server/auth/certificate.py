@@ -1,7 +1,7 @@
-"""A client's certificate: the names in it that may stand for a user, and what monitoring tells of it.
+"""A client's certificate: the names in it that may identify a user, and what monitoring shows of it.
 
-Distinguished names are compared as the reference compares them: by attributes, in their order or any other. Parsing
-wants `cryptography`, which is slow to import, so nothing is parsed before somebody asks.
+Distinguished names are compared as nats-server compares them: by attributes, in their order or any other. Parsing needs
+`cryptography`, which is slow to import, so a certificate is parsed only when it is needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cryptography import x509
 
-# Attributes of a name by object id, as the reference spells them.
+# Attributes of a name by object id, as nats-server spells them.
 ATTRIBUTES = {
     "2.5.4.3": "CN",
     "2.5.4.5": "SERIALNUMBER",
@@ -38,7 +38,7 @@ DistinguishedName = list[frozenset[Attribute]]  # one set of attributes per rela
 
 @dataclass(frozen=True)
 class PeerCertificate:
-    """The certificate that a client has shown, as bytes."""
+    """The certificate that a client presented, as bytes."""
 
     der: bytes
 
@@ -65,7 +65,7 @@ class PeerCertificate:
 
     @cached_property
     def distinguished_name(self) -> DistinguishedName | None:
-        """None: it has an attribute that is not among ours."""
+        """The distinguished name; None if it has an unknown attribute."""
         found: DistinguishedName = []
         for relative in reversed(self.parsed.subject.rdns):
             attributes = []
@@ -121,7 +121,7 @@ class PeerCertificate:
 
 
 def peer_certificate(tls: ssl.SSLObject | None) -> PeerCertificate | None:
-    """What the client of a TLS connection has shown; None: nothing."""
+    """The certificate that the client of a TLS connection presented; None if there is none."""
     der = tls.getpeercert(binary_form=True) if tls is not None else None
     return PeerCertificate(der) if der else None
 
@@ -136,7 +136,7 @@ def escape(value: str) -> str:
 
 
 def parse_name(text: str) -> DistinguishedName | None:
-    """A distinguished name from text such as `CN=a,OU=b`, by RFC 4514; None where it is none."""
+    """A distinguished name from text such as `CN=a,OU=b`, by RFC 4514; None if the text is not one."""
     found: DistinguishedName = []
     attributes: list[Attribute] = []
     kind, buffer, trailing = "", bytearray(), 0

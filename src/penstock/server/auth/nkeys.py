@@ -14,7 +14,7 @@ TEXT_SIZE = 56  # base32 of 1 + 32 + 2 bytes comes out even
 
 
 class Kind(IntEnum):
-    """The prefix byte of a public key; its upper five bits are the view."""
+    """The prefix byte of a public key; its upper five bits are the letter."""
 
     ACCOUNT = 0  # A
     SERVER = 13 << 3  # N
@@ -30,7 +30,7 @@ def encode(kind: Kind, key: bytes) -> str:
 
 
 def decode(kind: Kind, text: str) -> bytes | None:
-    """The bytes of a public key, or None where the text is none of this kind."""
+    """The bytes of a public key, or None if the text is not a key of this kind."""
     if len(text) != TEXT_SIZE:
         return None
     try:
@@ -48,7 +48,7 @@ def server_id() -> str:
 
 
 def new_nonce() -> bytes:
-    """What a client is to sign: 15 characters, as the reference makes them."""
+    """A nonce for a client to sign: 15 characters, as nats-server makes them."""
     return base64.urlsafe_b64encode(os.urandom(11)).rstrip(b"=")
 
 
@@ -66,7 +66,7 @@ def decode_signature(text: str) -> bytes | None:
 
 def verify(public: str, message: bytes, signature: bytes) -> bool:
     """Whether a user's key has signed the message."""
-    # Slow to import, and wanted only where nkeys are: a server without them starts sooner.
+    # Slow to import, and only needed for nkeys: a server without them starts sooner.
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 

@@ -1,4 +1,4 @@
-"""Passwords as a configuration has them: in plain, or as a bcrypt hash."""
+"""Passwords of a configuration: in plain text, or as a bcrypt hash."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ def is_bcrypt(stored: str) -> bool:
 
 
 def check_plain(stored: str, given: str) -> bool:
-    """Whether they are the same; how long it takes says nothing about where they differ."""
+    """Whether both are equal, in constant time."""
     return hmac.compare_digest(as_bytes(stored), as_bytes(given))
 
 
 def check_bcrypt(stored: str, given: str) -> bool:
-    """Whether the hash is of this password. Takes its time, by intent: call it in a thread."""
+    """Whether the hash is of this password. Slow on purpose: call it in a thread."""
     import bcrypt
 
     try:
         return bcrypt.checkpw(as_bytes(given)[:BCRYPT_SIZE_MAX], as_bytes(stored))
     except ValueError:
-        return False  # what looked like a hash is none: nobody has its password
+        return False  # not a valid hash: no password matches
 
 
 def as_bytes(text: str) -> bytes:
-    """JSON may bring half a surrogate pair; it is a wrong password, no reason to fail."""
+    """The password as bytes. Half a surrogate pair from JSON must be a wrong password, not a failure."""
     return text.encode("utf-8", "surrogatepass")

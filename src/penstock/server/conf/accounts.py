@@ -1,4 +1,4 @@
-"""The `accounts` of a configuration file: their users, their shares and their limits."""
+"""The `accounts` of a configuration file: their users, their JetStream limits and their other limits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GLOBAL = "$G"
 
 
 def read_accounts(node: Node, findings: Findings) -> tuple[dict[str, AccountOptions], dict[str, Node]]:
-    """The accounts by name, and where each one's users stand."""
+    """The accounts by name, and the place of each one's users in the file."""
     if isinstance(node.value, list):
         return _read_names(node.value, findings), {}
     accounts: dict[str, AccountOptions] = {}

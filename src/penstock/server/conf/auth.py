@@ -1,4 +1,4 @@
-"""authorization, users and permissions of a configuration file."""
+"""The `authorization` block, users and permissions of a configuration file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONNECTION_TYPES = ("STANDARD", "WEBSOCKET", "LEAFNODE", "LEAFNODE_WS", "MQTT", 
 
 @dataclass(slots=True)
 class Authorization:
-    """The `authorization` block as it stands; whether it fits the rest is checked when all is read."""
+    """The `authorization` block as it was read; it is checked against the rest after the whole file was read."""
 
     node: Node
     username: str = ""
@@ -82,7 +82,7 @@ def read_authorization(node: Node, findings: Findings) -> Authorization:
 
 
 def apply_default(users: list[User], permissions: Permissions | None) -> None:
-    """Who has no permissions of their own gets those."""
+    """Give the default permissions to users without permissions of their own."""
     for user in users:
         user.permissions = user.permissions or permissions
 
@@ -100,7 +100,7 @@ def read_users(node: Node, findings: Findings) -> list[User]:
 
 
 def _shape(node: Node) -> str:
-    """What stands where users should: of texts the type alone, since they may be passwords."""
+    """An invalid list of users as an error shows it: only the types of texts, since they may be passwords."""
     return go_type(node.value) if isinstance(node.value, str | list) else shown(node.value)
 
 
@@ -169,7 +169,7 @@ def read_permissions(node: Node, findings: Findings) -> Permissions:
         unknown="Unknown field {} parsing permissions",
     )
     if found.responses is not None:
-        # Replies are the exception, so what is not allowed by name may not be published.
+        # `allow_responses` makes replies the exception, so all other subjects must be allowed by name.
         found.publish = found.publish or SubjectPermission()
         found.publish.allow = found.publish.allow or []
     return found

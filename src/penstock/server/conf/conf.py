@@ -1,16 +1,16 @@
-"""conf: the reader of nats-server's configuration format. A file becomes a tree whose every value knows its place.
+"""conf: reads nats-server's configuration format. A file becomes a tree in which every value has its place.
 
     document := { pair }                     one pair of braces around all of it is allowed, as in JSON
     pair     := key (":" | "=" | space) value  ends with a new line, "," or ";"
-              | "include" space path         its pairs take their place here
+              | "include" space path         is replaced by that file's pairs
     value    := map | array | "text" | 'text' | bare text | (⏎ lines ⏎) | number | true | yes | on | date | $NAME
     number   := digits [ k | m | g | t | p | e ] (times 1000), with b, i or ib after it times 1024
     $NAME    := a key of this block or of one around it, else the environment's; $2a$… is a bcrypt hash
     comment  := "#" or "//" up to the end of the line
 
-The state machine is the reference's, so that files and mistakes are read alike; a column counts bytes from the line
-feed before it. What a file can cost is bounded: its size, how deep it nests, how much variables multiply it, how
-many files it includes.
+The state machine is nats-server's, so that files and errors are treated alike; a column counts bytes from the line feed
+before it. The cost of a file is bounded: its size, its depth, the values that variables multiply, and the number of
+files that it includes.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ __all__ = ["ConfError", "Node", "digest_of", "parse_conf", "read_conf"]
 
 
 def read_conf(path: str, environment: Mapping[str, str] | None = None) -> dict[str, Node]:
-    """The tree of the file at `path`. ConfError says what is wrong with it, and where."""
+    """The tree of the file at `path`. ConfError says what is wrong, and where."""
     return _read_file(path, _journey(environment), is_include=False)
 
 
 def parse_conf(text: str, environment: Mapping[str, str] | None = None, name: str = "") -> dict[str, Node]:
-    """The tree of a configuration that is at hand; `include` starts from the working directory."""
+    """The tree of a configuration's text; paths in `include` are relative to the working directory."""
     data = text.encode("utf-8", "surrogatepass").decode("latin-1")
     return Reader(data, name, _journey(environment)).read()
 
 
 def digest_of(tree: dict[str, Node]) -> str:
-    """The digest that the reference shows for this configuration: SHA-256 of its JSON as Go writes it."""
+    """The digest that nats-server shows for this configuration: SHA-256 of its JSON as Go writes it."""
     import hashlib
     import json
 
@@ -95,4 +95,4 @@ def _read_file(path: str, context: ReadContext, is_include: bool) -> dict[str, N
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe without a writer would hold the start up
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe without a writer would block the start

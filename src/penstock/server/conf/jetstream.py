@@ -28,7 +28,7 @@ CONCURRENT_IO = (4, 8192)
 
 
 def _switch(node: Node) -> bool | None:
-    """On or off, where a word or a boolean says so; None for a map."""
+    """True or False if a word or a boolean switches JetStream; None for a map."""
     value = node.value
     if isinstance(value, bool):
         return value
@@ -42,7 +42,7 @@ def _switch(node: Node) -> bool | None:
 
 
 def durability_of(node: Node) -> str:
-    """Ours: when an acknowledgement may leave."""
+    """Penstock's own key: when a publish is acknowledged."""
     if node.value not in DURABILITIES:
         raise Fault(node, f"durability must be one of {', '.join(DURABILITIES)}, got {shown(node.value)}")
     return text_of(node)
@@ -115,7 +115,7 @@ def _handlers(options: JetStreamOptions, findings: Findings) -> dict[str, Handle
         "request_queue_limit": into(options, "request_queue_limit", lambda n: _count(n, "size") or 10_000),
         "max_buffered_size": into(options, "max_buffered_size", lambda n: max(size_of(n, "max_buffered_size"), 0)),
         "max_buffered_msgs": into(options, "max_buffered_msgs", lambda n: max(_count(n, "size"), 0)),
-        # These steer replication and the reference's own buffers: there is nothing here that they could change.
+        # These configure replication and nats-server's buffers; they have no effect here.
         "max_outstanding_catchup": checked(lambda n: size_of(n, "max_outstanding_catchup")),
         "meta_compact": absolute("meta_compact"),
         "meta_compact_size": absolute("meta_compact_size"),
@@ -169,7 +169,7 @@ def _duration(node: Node) -> float:
 
 
 def read_account_jetstream(node: Node, findings: Findings) -> JetStreamLimits | None:
-    """An account's share; None where JetStream stays off for it."""
+    """An account's limits; None if JetStream stays off for it."""
     switch = _switch(node)
     if switch is not None:
         return JetStreamLimits() if switch else None

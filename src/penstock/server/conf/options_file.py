@@ -1,7 +1,7 @@
-"""load_options: a configuration file becomes Options. Names, defaults, checks and texts are the reference's.
+"""load_options: a configuration file becomes Options. Names, defaults, checks and texts are nats-server's.
 
-`load_options` reads the file; flags are laid over it; `conf_complete.complete_options` does the rest. Sections have
-their own modules: conf_auth, conf_accounts, conf_tls, conf_jetstream, conf_websocket, conf_absent.
+`load_options` reads the file, the flags override it, and `validation.complete_options` does the rest. Sections have
+modules of their own: auth, accounts, tls, jetstream, websocket, unsupported.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ REFUSED = {
 
 
 class BadConf(ConfError):
-    """A file with mistakes: all of them, one a line, after the warnings."""
+    """A file with errors: all of them, one per line, after the warnings."""
 
     def __init__(self, errors: list[str], warnings: list[str]) -> None:
         super().__init__("\n".join([*warnings, *errors]))
@@ -63,7 +63,7 @@ class BadConf(ConfError):
 
 
 def load_options(path: str, environment: Mapping[str, str] | None = None) -> tuple[Options, list[str]]:
-    """The options of the file at `path`, and the warnings that it deserves. BadConf names all that is wrong."""
+    """The options of the file at `path`, with its warnings. BadConf lists all errors."""
     tree = read_conf(path, environment)
     options = blank_options()
     options.config_file = path
@@ -86,7 +86,7 @@ def load_options(path: str, environment: Mapping[str, str] | None = None) -> tup
 
 @dataclass(slots=True)
 class _Later:
-    """What is judged when all is read: users can stand in two places, and TLS is said in two keys."""
+    """Values that are checked after the whole file was read: users can be in two sections, TLS in two keys."""
 
     authorization: Authorization | None = None
     places: dict[str, Node] = field(default_factory=dict)  # where each account's users stand
@@ -328,7 +328,7 @@ def _sections(options: Options, findings: Findings, later: _Later) -> dict[str, 
 
 
 def _join_auth(options: Options, later: _Later, findings: Findings) -> None:
-    """The users of `authorization` and of all accounts are one list: no name twice, no single login beside them."""
+    """Check the users of `authorization` and of all accounts together: no name twice, no single login in addition."""
     found = later.authorization
     seen: set[str] = set()
 

@@ -1,6 +1,6 @@
 """Reader: the state machine that reads one text of nats-server's configuration format; `conf` has the grammar.
 
-The text is held as Latin-1, one character for each byte: places count bytes, as the reference's do.
+The text is held as Latin-1, one character for each byte: places count bytes, as nats-server's do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A `tls` block: its keys, and whether its files can be read."""
+"""A `tls` block: its keys, and the check that its files can be used."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.server.conf.values import (
 )
 from penstock.server.options import TlsOptions
 
-FALLBACK_DELAY = 0.05  # "auto": so long may a client that speaks TLS first take
+FALLBACK_DELAY = 0.05  # "auto": how long to wait for a client that starts the handshake
 CURVES = ("CurveP256", "CurveP384", "CurveP521", "X25519", "X25519MLKEM768", "SecP256r1MLKEM768", "SecP384r1MLKEM1024")
 _PAIRS = ("ECDHE_RSA", "ECDHE_ECDSA")
 CIPHERS = frozenset(
@@ -43,7 +43,7 @@ def _bad(node: Node, text: str) -> Fault:
 
 
 def read_tls(node: Node, findings: Findings) -> TlsOptions:
-    """The block's options. Files that cannot be used fail here, before anything listens."""
+    """The block's options. Files that cannot be used are refused here, before the server listens."""
     tls = TlsOptions()
     weak: list[str] = []
     is_weak_allowed = False
@@ -178,7 +178,7 @@ def _handshake_first(node: Node, tls: TlsOptions) -> None:
 
 
 def _pairs(node: Node, tls: TlsOptions, findings: Findings) -> None:
-    """`certs`: one pair is what cert_file and key_file say; the choice among several is not there yet."""
+    """`certs`: one pair is the same as cert_file and key_file; a choice among several is not supported."""
     if not isinstance(node.value, list) or not all(isinstance(item.value, dict) for item in node.value):
         raise Fault(node, f"error parsing certificates config: unsupported type {go_type(node.value)}")
     if tls.cert_file:
@@ -199,7 +199,7 @@ def _pairs(node: Node, tls: TlsOptions, findings: Findings) -> None:
 
 
 def why_unusable(tls: TlsOptions) -> str:
-    """What is wrong with the files of a TLS block; nothing when they can be used."""
+    """Why the files of a TLS block cannot be used; empty if they can."""
     if tls.cert_file and not tls.key_file:
         return "missing 'key_file' in TLS configuration"
     if tls.key_file and not tls.cert_file:

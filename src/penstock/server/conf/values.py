@@ -1,7 +1,7 @@
-"""Findings: what is wrong with a configuration, collected; and a value's types, checked as the reference checks them.
+"""Findings: collects the errors and warnings of a configuration. The functions check the types of values.
 
-A key's handler raises `Fault` for a value that will not do; the others are read all the same, so that one start tells
-all mistakes. Texts are the reference's, Go's names of types included: people search for them.
+A key's handler raises `Fault` for an invalid value; the other keys are read all the same, so that one start reports all
+errors. Texts are nats-server's, including Go's names of types, because people search for them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNKNOWN = "unknown field {}"
 
 
 class Fault(Exception):
-    """One value that will not do; `place` is left out where the reference has none."""
+    """An invalid value; `place` is left out where nats-server gives none."""
 
     def __init__(self, node: Node | None, text: str) -> None:
         super().__init__(f"{node.place}: {text}" if node is not None else text)
@@ -28,10 +28,10 @@ class Fault(Exception):
 
 @dataclass(slots=True)
 class Findings:
-    """All that was found while a tree was read."""
+    """The errors and warnings found while a tree is read."""
 
     errors: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)  # the reference has them too; -t fails on them
+    warnings: list[str] = field(default_factory=list)  # nats-server has them too; -t fails on them
     unsupported: list[str] = field(default_factory=list)  # sections of features that this version does not have
     idle: list[str] = field(default_factory=list)  # keys that are known and have no effect here
 
@@ -39,7 +39,7 @@ class Findings:
         self.warnings.append(f"{node.place}: invalid use of field {quote(key)}: {text}")
 
     def refuse(self, node: Node, what: str) -> None:
-        """A feature that decides who may do what, or where data goes: half of it would be worse than none."""
+        """Refuse an unsupported feature that decides about access or the place of data: it must not be ignored."""
         self.errors.append(
             f"{node.place}: {what} is not supported yet: the server does not start rather than ignore it"
         )
@@ -47,7 +47,7 @@ class Findings:
     def walk(
         self, tree: Mapping[str, Node], handlers: Mapping[str, Handler], unknown: str = "unknown field {}"
     ) -> None:
-        """Hand each value to the handler of its key. A key without one is an error, unless a variable means it."""
+        """Pass each value to the handler of its key. A key without one is an error, unless a variable refers to it."""
         for key, node in tree.items():
             handler = handlers.get(key.lower())
             if handler is None:
@@ -61,12 +61,12 @@ class Findings:
 
 
 def keys(handlers: Mapping[str, Handler]) -> dict[str, Handler]:
-    """Handlers by key; "a b c" are names of one thing."""
+    """Handlers by key; "a b c" are aliases of one key."""
     return {name: handler for names, handler in handlers.items() for name in names.split()}
 
 
 def into(target: object, name: str, read: Callable[[Node], Any]) -> Handler:
-    """A handler that reads a value and keeps it as an attribute of `target`."""
+    """A handler that reads a value and stores it as an attribute of `target`."""
 
     def handler(node: Node) -> None:
         setattr(target, name, read(node))
@@ -75,7 +75,7 @@ def into(target: object, name: str, read: Callable[[Node], Any]) -> Handler:
 
 
 def checked(read: Callable[[Node], Any]) -> Handler:
-    """A handler for a value that has no effect here, and must be one all the same."""
+    """A handler for a value that has no effect here but must be valid."""
 
     def handler(node: Node) -> None:
         read(node)
@@ -84,7 +84,7 @@ def checked(read: Callable[[Node], Any]) -> Handler:
 
 
 def go_type(value: Any) -> str:
-    """What Go calls the type of a value that was read."""
+    """Go's name for the type of a value."""
     for kind, name in (
         (bool, "bool"),
         (str, "string"),
@@ -99,7 +99,7 @@ def go_type(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as Go prints it; of a map only the keys."""
+    """A value as Go prints it; a map shows only its keys."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
@@ -188,7 +188,7 @@ def _why_no_duration(text: str) -> str:
 
 
 def duration_of(node: Node, key: str, findings: Findings) -> float:
-    """Seconds of a duration such as "10s"; a bare number still means seconds, with a warning."""
+    """Seconds of a duration such as "10s"; a bare number means seconds, with a warning."""
     if isinstance(node.value, str):
         try:
             return parse_duration(node.value)
@@ -199,7 +199,7 @@ def duration_of(node: Node, key: str, findings: Findings) -> float:
 
 
 def seconds_of(node: Node, what: str) -> float:
-    """A time-out: a number of seconds, or a duration."""
+    """A timeout: a number of seconds, or a duration."""
     if isinstance(node.value, str):
         try:
             return parse_duration(node.value)
@@ -242,7 +242,7 @@ def listen_of(node: Node) -> tuple[str, int]:
 
 
 def is_subject(text: str) -> bool:
-    """A subject that can be subscribed to, wildcards allowed."""
+    """Whether it is a valid subject for a subscription; wildcards are allowed."""
     tokens = text.split(".")
     if any(not token or any(char in " \t\n\r\f" for char in token) for token in tokens):
         return False

@@ -1,1 +1,1 @@
-"""The server's lines."""
+"""The server's log."""

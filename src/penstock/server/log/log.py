@@ -1,6 +1,6 @@
-"""Log: the server's lines, in the reference's form: `[pid] 2026/11/15 15:30:16.123456 [INF] text`.
+"""Log: the server's log lines, in nats-server's form: `[pid] 2026/11/15 15:30:16.123456 [INF] text`.
 
-Writing never waits (log_sink). What was dropped is told in one line as soon as there is room again.
+Writing never blocks (sink.py). The number of dropped lines is logged as soon as lines can be written again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COLOURS = {"INF": "32", "DBG": "36", "WRN": "0;93", "ERR": "31", "FTL": "31", "T
 
 
 class Log:
-    """Lines of six levels. `is_debug` and `is_trace` say whether these two are wanted: ask before making the text."""
+    """Writes lines of six levels. Callers check `is_debug` and `is_trace` before they build a text for these levels."""
 
     def __init__(self, options: Options, sink: Sink | None) -> None:
         self.dropped = 0
@@ -31,7 +31,7 @@ class Log:
         self.configure(options)
 
     def configure(self, options: Options) -> None:
-        """Levels and form as `options` say; the sink stays."""
+        """Set levels and form from `options`; the sink stays."""
         self.is_debug = options.debug
         self.is_trace = options.trace
         self.is_trace_verbose = options.trace_verbose
@@ -54,7 +54,7 @@ class Log:
         self._write("ERR", text)
 
     def fatal(self, text: str) -> None:
-        """Why the server ends. It is the caller who ends it."""
+        """Log why the server ends; the caller ends it."""
         self._write("FTL", text)
 
     def debug(self, text: str) -> None:
@@ -94,7 +94,7 @@ class Log:
         return f"{self._stamp}.{now_us % 1_000_000:06d} "
 
     def reopen(self, options: Options) -> None:
-        """Begin the log file anew, after something has moved it away."""
+        """Open the log file again, after another program has moved it away."""
         if not isinstance(self.sink, FileSink):
             self.notice("File log re-open ignored, not a file logger")
             return
@@ -102,7 +102,7 @@ class Log:
         self.notice("File log re-opened")
 
     def replace(self, options: Options) -> None:
-        """Another sink: as `options` say now. LogError leaves the log as it is."""
+        """Replace the sink according to `options`. On LogError the log stays as it is."""
         old, self.sink = self.sink, _open_sink(options)
         self.configure(options)
         if old is not None:
@@ -115,7 +115,7 @@ class Log:
 
 
 def open_log(options: Options) -> Log:
-    """The log that `options` ask for: a file, a syslog, standard error, or none. LogError where it cannot be opened."""
+    """The log that `options` configure: a file, a syslog, standard error, or none. LogError if it cannot be opened."""
     return Log(options, _open_sink(options))
 
 

@@ -1,7 +1,7 @@
-"""Sinks: where log lines go. None of them ever waits: what does not fit now is dropped and counted.
+"""Sinks: where log lines go. No sink ever blocks: a line that does not fit now is dropped and counted.
 
-A server that waits for whoever should read its log has stopped. So a pipe or a terminal is written without blocking,
-through a file description of its own: the flag would reach every process that shares the other one.
+A server that waits for the reader of its log stands still. So pipes and terminals are written without blocking, through
+a file description of their own, because O_NONBLOCK affects every process that shares the file description.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ BACKUP = re.compile(r"\.\d{4}(\.\d{2}){5}\.\d{9}")
 
 
 class LogError(PenstockError):
-    """A log that cannot be opened."""
+    """The log cannot be opened."""
 
 
 class Sink(Protocol):
-    """Takes whole lines; `False` says that this one was dropped."""
+    """Writes whole lines; `write` returns False if it dropped the line."""
 
     def write(self, level: str, line: bytes) -> bool: ...
 
@@ -34,7 +34,7 @@ class Sink(Protocol):
 
 
 class FdSink:
-    """Lines into a file descriptor: standard error, whatever that is.
+    """Writes lines to a file descriptor: standard error, whatever that is.
 
     Always true: a line that has begun is finished before the next one starts.
     """
@@ -76,7 +76,7 @@ class FdSink:
         return True
 
     def _push(self, data: bytes) -> bytes:
-        """What is left of `data` when nothing more fits."""
+        """Write `data`; returns what did not fit."""
         try:
             while data:
                 count = self._send(data)
@@ -100,7 +100,7 @@ class FdSink:
 
 
 class FileSink:
-    """Lines into a file; past `size_max` it is set aside under a name with the time, and begun anew."""
+    """Writes lines to a file. Beyond `size_max` the file is renamed with a time stamp, and a new one is begun."""
 
     def __init__(self, path: str, size_max: int = 0, count_max: int = 0) -> None:
         self.path = path
@@ -121,7 +121,7 @@ class FileSink:
         try:
             self._size += os.write(self._fd, line)
         except OSError:
-            return False  # a full disk: counted, and told when there is room again
+            return False  # the disk is full: the line is counted, and reported later
         if self.size_max and self._size > self._size_next:
             self._rotate(line)
         return True
@@ -174,7 +174,7 @@ class FileSink:
 
 
 class SyslogSink:
-    """Lines to the system's log, or to one elsewhere: udp://host:port, tcp://host:port, unix:///path."""
+    """Writes lines to the local syslog, or to a remote one: udp://host:port, tcp://host:port, unix:///path."""
 
     SEVERITIES = {"FTL": 2, "ERR": 3, "WRN": 4, "INF": 5, "TRC": 5, "DBG": 7}
 
@@ -189,7 +189,7 @@ class SyslogSink:
         self._socket.setblocking(False)
 
     def _connect(self, address: str) -> socket.socket:
-        from urllib.parse import urlsplit  # who has no syslog starts without it
+        from urllib.parse import urlsplit  # imported only if syslog is used
 
         url = urlsplit(address or "unix:///dev/log")
         if url.scheme not in ("udp", "tcp", "unix"):

@@ -1,7 +1,7 @@
 """Trace: every command of the protocol as a line of the log, in both directions (`-V`).
 
-Connections that are made while tracing is on are of these classes. The others are not slowed by it: nothing asks, for
-each command, whether somebody wants to see it.
+Connections that are accepted while tracing is on have these classes. Others are not slowed down: there is no check per
+command.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WITH_PAYLOAD = frozenset((b"PUB", b"HPUB", b"MSG", b"HMSG"))
 
 
 class Tracer:
-    """One direction of a connection, cut into commands; it takes the bytes in any pieces."""
+    """Splits the bytes of one direction of a connection into commands; they may arrive in any pieces."""
 
     def __init__(self, arrow: str, tell: Callable[[str], None], payload_max: int) -> None:
         self.arrow = arrow
@@ -56,7 +56,7 @@ class Tracer:
             return
         verb = words[0].upper()
         if verb == b"INFO":
-            return  # the reference does not show it either
+            return  # nats-server does not show it either
         if line[:7].upper() == b"CONNECT":  # a blank need not follow
             line = line[:7] + without_secrets(line[7:])
         elif verb == b"-ERR":
@@ -85,8 +85,8 @@ class Tracer:
 
 
 def without_secrets(connect: bytes) -> bytes:
-    """What CONNECT says, without passwords and tokens. Names match in any case, and may be spelled with escapes; a text
-    that is read otherwise than it looks is not shown at all."""
+    """The text of CONNECT without passwords and tokens. Names match in any case, and may be written with escapes; a
+    text that parses differently from how it looks is not shown at all."""
     shown = SECRETS.sub(rb'\1"[REDACTED]"', connect)
     try:
         fields = json.loads(shown, object_pairs_hook=list)
@@ -118,7 +118,7 @@ def _tell(connection: Connection) -> Callable[[str], None]:
 
 
 class TracedConnection(Connection):
-    """A client whose commands are shown."""
+    """A connection whose commands are logged."""
 
     is_straight = False
 

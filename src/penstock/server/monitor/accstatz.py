@@ -1,4 +1,4 @@
-"""Accstatz: how much each account has sent and received."""
+"""Accstatz: the messages and bytes that each account has sent and received."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def make_accstatz(server: Server, options: AccstatzOptions) -> Accstatz:
 
 
 def account_stat(account: Account) -> AccountStat:
-    """What the account's clients hear is `sent`, what they publish is `received`."""
+    """An account's statistics: messages delivered to its clients are `sent`, those they publish are `received`."""
     count = len(account.clients)
     return AccountStat(
         acc=account.name,

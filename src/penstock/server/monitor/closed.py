@@ -1,4 +1,4 @@
-"""ClosedConnection: what is still known of a connection that has gone, for /connz?state=closed."""
+"""ClosedConnection: the facts of a closed connection, for /connz?state=closed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class HeldSubscription:
 
     @classmethod
     def of(cls, held: _Held) -> HeldSubscription:
-        """From what the kernel lists."""
+        """A subscription from the compiled list."""
         subject, queue, sid, msgs, most = held
         return cls(
             subject.decode(errors="replace"), queue.decode(errors="replace"), sid.decode(errors="replace"), msgs, most
@@ -42,9 +42,9 @@ class HeldSubscription:
 
 @dataclass(slots=True)  # not frozen: those are three times as long in the making
 class ClosedConnection:
-    """The facts of a connection at one moment, not to be changed; `stop_ns` is 0 while it lives.
+    """The facts of a connection at one moment, not to be changed; `stop_ns` is 0 while it is open.
 
-    Its times are of the clock that never jumps (base/clock.pyx).
+    Its times are of the clock that is never set (base/clock.pyx).
     """
 
     cid: int
@@ -80,7 +80,7 @@ class ClosedConnection:
     def of(
         cls, connection: Connection, reason: str = "", stop_ns: int = 0, with_subscriptions: bool = True
     ) -> ClosedConnection:
-        """What `connection` is now. To be made before its subscriptions are taken from it."""
+        """The facts of `connection` now. Called before its subscriptions are removed."""
         client = connection.client
         held = client.subscriptions()[:SUBSCRIPTIONS_MAX] if with_subscriptions and client.sub_count else []
         return cls(
@@ -112,7 +112,7 @@ class ClosedConnection:
 
 
 class ClosedConnections(deque[ClosedConnection]):
-    """Those that went last, as many as are asked for; what they had subscribed to is kept of the last of them alone."""
+    """The connections closed last, up to a configured number; subscriptions are only kept for the last of them."""
 
     def __init__(self, count_max: int) -> None:
         super().__init__(maxlen=count_max)
@@ -131,19 +131,19 @@ class ClosedConnections(deque[ClosedConnection]):
                 self._forget_oldest()
 
     def _forget_oldest(self) -> None:
-        """Forget the subscriptions of the oldest that has any."""
+        """Drop the subscriptions of the oldest connection that has any."""
         oldest = self._with_subscriptions.popleft()
         self._kept -= oldest.held_count
         oldest.held_count, oldest.held = 0, b""
 
 
 def user_name(connection: Connection) -> str:
-    """Who it is, or said it was before it was refused."""
+    """The connection's user, or the name that it gave before it was refused."""
     if connection.user or connection.connect is None:
         return connection.user
     return Credentials.of(connection.connect).shown
 
 
 def account_name(connection: Connection) -> str:
-    """Where it is. One that nobody has let in yet counts with $G, as in the reference."""
+    """The connection's account. One that is not authenticated counts with $G, as in nats-server."""
     return connection.account.name if connection.account is not None else GLOBAL_ACCOUNT

@@ -1,4 +1,4 @@
-"""Connz: who is connected, and who was."""
+"""Connz: the open connections, and the closed ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.base.clock import SYSTEM
 from penstock.base.subject import overlap
 from penstock.server.auth.auth import GLOBAL_ACCOUNT
 from penstock.server.monitor.closed import ClosedConnection, HeldSubscription, user_name
-from penstock.server.monitor.page import LOOK_SLICE, SLICE, Page, RequestError, breathe, now_text, uptime_text
+from penstock.server.monitor.page import LOOK_SLICE, SLICE, Page, RequestError, now_text, uptime_text, yield_to_loop
 from penstock.server.monitor.subsz import SubDetail
 from penstock.wire import go_json
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LIMIT = 1024  # entries, when nothing else is asked for
 OPEN, CLOSED, ANY = 0, 1, 2
 
-# How to sort: the key of a living connection, that of its facts, and whether the greatest comes first.
+# Sort orders: the key of an open connection, the key of its facts, and whether the greatest comes first.
 _Key = Callable[[Any], Any]
 _SORTS: dict[str, tuple[_Key, _Key, bool]] = {
     "cid": (attrgetter("client.cid"), attrgetter("cid"), False),
@@ -137,7 +137,7 @@ class Connz(Page, kw_only=True):
 
 
 async def make_connz(server: Server, options: ConnzOptions) -> Connz:
-    """The page. What is shown is chosen first and told about afterwards, a slice at a time."""
+    """The page. The connections to show are chosen first, then described a slice at a time."""
     sort = options.sort or "cid"
     offset = max(0, options.offset)
     limit = options.limit if options.limit > 0 else LIMIT
@@ -157,7 +157,7 @@ async def make_connz(server: Server, options: ConnzOptions) -> Connz:
     for at, one in enumerate(shown, 1):
         page.connections.append(_entry(one, options, now_ns))
         if at % SLICE == 0:
-            await breathe()
+            await yield_to_loop()
     page.num_connections = len(page.connections)
     return page
 
@@ -179,7 +179,7 @@ def _living(server: Server, account: str) -> list[Connection]:
 
 
 def _is_of(one: ClosedConnection, account: str) -> bool:
-    # The reference forgets that a closed connection was in $G.
+    # nats-server forgets that a closed connection was in $G.
     return not account or (one.account == account and account != GLOBAL_ACCOUNT)
 
 
@@ -206,14 +206,14 @@ async def _those(living: list[Connection], is_meant: Callable[[Connection], bool
     found: list[Connection] = []
     for start in range(0, len(living), LOOK_SLICE):
         found += [one for one in living[start : start + LOOK_SLICE] if is_meant(one)]
-        await breathe()
+        await yield_to_loop()
     return found
 
 
 async def _sorted(
     living: list[Connection], gone: list[ClosedConnection], sort: str, offset: int, limit: int
 ) -> list[Connection | ClosedConnection]:
-    """The part of all that was chosen which is to be shown: sorted runs, merged as far as it reaches."""
+    """The requested part of the chosen connections: sorted runs, merged as far as needed."""
     if not gone and sort in ("cid", "start"):
         return list(living[offset : offset + limit])
     key_living, key_gone, is_descending = _SORTS[sort]
@@ -224,18 +224,18 @@ async def _sorted(
         part = living[start : start + LOOK_SLICE]
         by_cid.update((one.client.cid, one) for one in part)
         runs.append(sorted(((key_living(one), one.client.cid) for one in part), reverse=is_descending))
-        await breathe()
+        await yield_to_loop()
     for start in range(0, len(gone), LOOK_SLICE):
         ended = gone[start : start + LOOK_SLICE]
         by_cid.update((one.cid, one) for one in ended)
         runs.append(sorted(((key_gone(one), one.cid) for one in ended), reverse=is_descending))
-        await breathe()
+        await yield_to_loop()
     shown: list[Connection | ClosedConnection] = []
     for at, (_, cid) in enumerate(islice(heapq.merge(*runs, reverse=is_descending), offset + limit)):
         if at >= offset:
             shown.append(by_cid[cid])
         if at % LOOK_SLICE == 0:
-            await breathe()
+            await yield_to_loop()
     return shown
 
 
@@ -280,7 +280,7 @@ def _entry(one: Connection | ClosedConnection, options: ConnzOptions, now_ns: in
 
 
 def _add_asked(info: ConnInfo, facts: ClosedConnection, options: ConnzOptions) -> None:
-    """What is told only to those who ask for it."""
+    """Add the fields that are only shown on request."""
     if options.subscriptions_detail:
         info.subscriptions_list_detail = [_detail(facts, sub) for sub in facts.subscriptions]
     elif options.subscriptions:
@@ -309,7 +309,7 @@ def _detail(facts: ClosedConnection, sub: HeldSubscription) -> SubDetail:
 
 
 def rtt_shown(rtt_ns: int) -> int:
-    """A round trip below a millisecond is told in whole microseconds."""
+    """A round trip as text; below a millisecond in whole microseconds."""
     return rtt_ns - rtt_ns % 1000 if 1000 < rtt_ns < 1_000_000 else rtt_ns
 
 

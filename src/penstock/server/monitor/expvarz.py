@@ -1,4 +1,4 @@
-"""Expvarz and stacks: what the process was started with, what memory it uses, and where its threads are."""
+"""Expvarz and stacks: the process's command line and memory, and the stacks of its threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.server.monitor.process import resident_bytes, virtual_bytes
 
 
 def make_expvarz() -> dict[str, Any]:
-    """Under the names of Go's runtime as far as they mean something here."""
+    """Under the names of Go's runtime, as far as they apply here."""
     counts = gc.get_stats()
     return {
         "memstats": {
@@ -27,7 +27,7 @@ def make_expvarz() -> dict[str, Any]:
 
 
 def stacks() -> bytes:
-    """Where every thread is."""
+    """The stack of every thread."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = []
     for ident, frame in sys._current_frames().items():

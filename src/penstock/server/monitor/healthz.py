@@ -91,7 +91,7 @@ def _trouble(server: Server, options: HealthzOptions) -> Trouble | None:
 
 
 def _broken_streams(jetstream: JetStream, options: HealthzOptions) -> Iterator[HealthError]:
-    """Streams that could not be opened, and such as cannot write just now."""
+    """Streams that could not be opened, and streams that cannot write now."""
     for name, account in jetstream.accounts.items():
         if options.account not in ("", name):
             continue
@@ -110,9 +110,9 @@ def _stream_error(account: str, stream: str, what: str) -> HealthError:
 
 
 def _missing(jetstream: JetStream, options: HealthzOptions) -> HealthError | None:
-    """What was asked for by name and is not there."""
+    """The error for a requested account, stream or consumer that does not exist."""
     found = jetstream.accounts.get(options.account)
-    # An account has a place on the disk, which is what the reference looks for, from its first stream on.
+    # An account has a place on the disk, which is what nats-server looks for, from its first stream on.
     if found is None or not found.streams:
         text = f"JetStream account {quote(options.account)} not found"
         return HealthError(type="ACCOUNT", account=options.account, error=text)

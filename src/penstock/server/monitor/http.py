@@ -1,6 +1,6 @@
-"""HttpServer: HTTP/1.1 on asyncio, as much of it as monitoring needs. h11 reads and writes; here are the bounds.
+"""HttpServer: as much of HTTP/1.1 on asyncio as monitoring needs. h11 parses and writes; this module has the limits.
 
-Always true: a client that sends slowly, sends too much, or does not read, is cut off, and the others do not notice.
+Always true: a client that sends slowly, sends too much, or does not read is disconnected without effect on others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PLAIN = "text/plain; charset=utf-8"
 
 @dataclass(slots=True)
 class Response:
-    """An answer. A body in pieces is sent as they come."""
+    """A response. A body in pieces is sent piece by piece."""
 
     body: bytes | AsyncIterator[bytes]
     status: int = 200
@@ -42,7 +42,7 @@ Handler = Callable[[str], Awaitable[Response]]
 
 
 class HttpServer:
-    """Listens on one address and asks `handler` for each answer, by the request's target alone."""
+    """Listens on one address and calls `handler` for each response, with the request's target."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -50,7 +50,7 @@ class HttpServer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
-        """Listen; the port it is."""
+        """Listen; returns the port."""
         sock = await listening_socket(host, port)
         self._server = await asyncio.start_server(self._accept, sock=sock, ssl=tls, limit=CHUNK, backlog=128)
         return int(self._server.sockets[0].getsockname()[1])
@@ -107,7 +107,7 @@ class _Exchange:
             await self._refuse(error)
 
     async def _request(self) -> h11.Request | None:
-        """The next request; None when there is no more."""
+        """The next request; None if there is none."""
         if not self._http.trailing_data[0]:
             async with asyncio.timeout(IDLE_TIMEOUT_S):
                 self._http.receive_data(await self._reader.read(CHUNK))
@@ -152,7 +152,7 @@ class _Exchange:
         await self._send(h11.Response(status_code=status, headers=headers, reason=HTTPStatus(status).phrase.encode()))
 
     async def _refuse(self, error: h11.RemoteProtocolError) -> None:
-        """Say what was wrong with it, as the reference does, and be done."""
+        """Send the error as nats-server does, and end the connection."""
         if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
         status = error.error_status_hint

@@ -20,7 +20,7 @@ _LINKS = (
 
 
 def html(base: str) -> bytes:
-    """The page; `base` is the path that everything stands under."""
+    """The page; `base` is the path below which all pages are."""
     links = "\n".join(f'    <li><a href=".{base}{path}">{name}</a> <code>{path}</code></li>' for path, name in _LINKS)
     return f"""<!doctype html>
 <html lang="en">

@@ -1,4 +1,4 @@
-"""JetStream's share of the monitoring pages: its configuration, its use, its streams."""
+"""JetStream's part of the monitoring pages: its configuration, its usage, its limits."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ NO_STATS = JetStreamStats(
 
 
 def js_config(server: Server, with_store_dir: bool = True) -> JetStreamConfig:
-    """What JetStream runs with. Heartbeats do not tell where the files are."""
+    """JetStream's configuration. Heartbeats leave out the store's directory."""
     jetstream = server.jetstream
     assert jetstream is not None, "asked for only where JetStream is on"
     options = server.options.jetstream
@@ -80,8 +80,7 @@ def js_config(server: Server, with_store_dir: bool = True) -> JetStreamConfig:
         sync_interval=ns(options.sync_interval),
         sync_always=options.sync_always,
         domain=options.domain,
-        compress_ok=options.max_memory > 0
-        and options.max_storage > 0,  # as the reference: where it had to guess neither
+        compress_ok=options.max_memory > 0 and options.max_storage > 0,  # as nats-server: where it had to guess neither
         unique_tag=options.unique_tag,
         strict=options.strict,
     )

@@ -1,4 +1,4 @@
-"""Jsz: JetStream's accounts, streams and consumers, and what they hold."""
+"""Jsz: JetStream's accounts, streams and consumers, and their usage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.server.monitor.js_facts import (
     js_limits,
     js_stats,
 )
-from penstock.server.monitor.page import NoAnswer, Page, RequestError, breathe, now_text
+from penstock.server.monitor.page import NoAnswer, Page, RequestError, now_text, yield_to_loop
 from penstock.wire import go_json
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ async def _add_totals(page: Jsz, account: Any, with_leaders: bool) -> None:
         page.messages += index.messages
         page.bytes += index.bytes
         if at % (STREAM_SLICE * 16) == 0:
-            await breathe()
+            await yield_to_loop()
 
 
 async def _account_detail(server: Server, name: str, with_streams: bool, options: JszOptions) -> AccountDetail:
@@ -200,12 +200,12 @@ async def _account_detail(server: Server, name: str, with_streams: bool, options
                 continue  # it was deleted just now
             detail.stream_detail.append(msgspec.Raw(go_json.encode(page)))
             if at % STREAM_SLICE == 0:
-                await breathe()
+                await yield_to_loop()
     return detail
 
 
 def _stream_detail(server: Server, intake: Intake, options: JszOptions) -> StreamDetail:
-    """What the stream holds, appended and not yet synced included: nothing is waited for. Under the stream's lock."""
+    """A stream's details, including appended messages that are not yet synced. The caller holds the stream's lock."""
     fields = info_fields(intake, leader=server.name, has_versions=False)
     return StreamDetail(
         name=intake.name,
@@ -217,7 +217,7 @@ def _stream_detail(server: Server, intake: Intake, options: JszOptions) -> Strea
 
 
 async def _add_consumers(page: StreamDetail, intake: Intake, options: JszOptions) -> None:
-    """What its consumers are at, a slice at a time."""
+    """Add the stream's consumers, a slice at a time."""
     everyone = list(intake.stream.consumers)
 
     def describe(some: list[Consumer]) -> None:
@@ -231,4 +231,4 @@ async def _add_consumers(page: StreamDetail, intake: Intake, options: JszOptions
     for start in range(0, len(everyone), STREAM_SLICE):
         some = [one for one in everyone[start : start + STREAM_SLICE] if not one.is_deleted]
         await read_locked(intake, lambda: describe(some))  # noqa: B023
-        await breathe()
+        await yield_to_loop()

@@ -1,4 +1,4 @@
-"""Monitor: the monitoring port, and what is counted for it. The pages are loaded when there is a port for them."""
+"""Monitor: the monitoring ports and their request counts. The pages are loaded only if there is a port."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Monitor:
-    """Made with the server; listens, if its options say so, after `start`."""
+    """Created with the server; listens after `start`, if a port is configured."""
 
     def __init__(self, server: Server) -> None:
         self.server: Server = weakref.proxy(server)  # which has us
@@ -28,7 +28,7 @@ class Monitor:
         self._tls: ssl.SSLContext | None = None
 
     async def start(self) -> None:
-        """Listen where the options say. Who reads the pages over https shows no certificate."""
+        """Listen on the configured ports. Clients of https need no certificate."""
         options = self.server.options
         if options.http_port:
             self.http_port = await self._listen(options.http_host, options.http_port, None)
@@ -40,7 +40,7 @@ class Monitor:
             self.https_port = await self._listen(options.http_host, options.https_port, self._tls)
 
     def reload_certificate(self) -> None:
-        """The options' certificate has changed: the next connection over https sees the new one."""
+        """Use the changed certificate for new connections over https."""
         options = self.server.options.tls
         if self._tls is not None and options is not None:
             self._tls.load_cert_chain(options.cert_file, options.key_file)

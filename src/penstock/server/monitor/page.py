@@ -1,8 +1,8 @@
 """Page: the structs that monitoring answers with, and their JSON.
 
-A field without a default is always written, one with a default only when it says something else: Go's `omitempty`. The
-order is the reference's. A page with one long list names it; its entries are made and encoded a slice at a time, so
-that ten thousand of them do not stop the server's loop.
+A field without a default is always written, one with a default only if it differs: Go's `omitempty`. The order is
+nats-server's. A page with one long list names it; its entries are made and encoded a slice at a time, so that ten
+thousand of them do not stop the server's loop.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ FEATURE_FLAGS = {
 
 
 class Page(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """One answer of monitoring, or a part of one. Nothing in it refers back, so the collector need not look."""
+    """A monitoring page, or a part of one. It has no reference cycles, so the garbage collector ignores it."""
 
     long_list: ClassVar[str] = ""  # the field whose entries may be many
 
 
 class RequestError(Exception):
-    """A page that cannot be made as it was asked for: HTTP says 400 with this text, `$SYS` says 500."""
+    """The request for a page is invalid: HTTP answers 400 with this text, `$SYS` answers 500."""
 
 
 class NoAnswer(RequestError):
-    """A `$SYS` request that this server leaves to others."""
+    """A `$SYS` request that this server does not answer."""
 
 
 def now_text() -> str:
@@ -45,7 +45,7 @@ def now_text() -> str:
 
 
 def ns(seconds: float) -> int:
-    """Seconds of the options as Go's JSON has a duration."""
+    """Seconds of the options as Go's JSON writes a duration."""
     return round(seconds * 1_000_000_000)
 
 
@@ -53,8 +53,8 @@ def uptime_text(since_ns: int, now_ns: int) -> str:
     return go_json.uptime(max(0, now_ns - since_ns) // 1_000_000_000)
 
 
-async def breathe() -> None:
-    """Let everyone else on the loop have a turn."""
+async def yield_to_loop() -> None:
+    """Let other tasks of the loop run."""
     await asyncio.sleep(0)
 
 
@@ -67,7 +67,7 @@ def is_long(page: Any) -> bool:
 async def encode_page(page: Any, indent: int = 0) -> AsyncIterator[bytes]:
     """The page's JSON in pieces, indented as Go's MarshalIndent does it where `indent` is not 0.
 
-    A long list is used up on the way: to let go of ten thousand entries at once takes as long as a slice may not.
+    A long list is consumed on the way: freeing ten thousand entries at once would take longer than a slice may.
     """
     if not is_long(page):
         text = go_json.encode(page)
@@ -90,7 +90,7 @@ async def encode_page(page: Any, indent: int = 0) -> AsyncIterator[bytes]:
             parts = [msgspec.json.format(part, indent=indent).replace(b"\n", margin) for part in parts]
         entries[start : start + SLICE] = [None] * len(parts)
         yield (between if start else b"") + between.join(parts)
-        await breathe()
+        await yield_to_loop()
     yield tail
 
 

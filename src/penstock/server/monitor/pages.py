@@ -1,4 +1,4 @@
-"""Pages: which path of the monitoring port gives which page, and under what name it is counted."""
+"""Pages: the page for each path of the monitoring port, and the name under which its requests are counted."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _Page = Callable[[Query], Awaitable[Response]]
 
 
 class Pages:
-    """What the server tells over HTTP."""
+    """The pages of the monitoring port."""
 
     def __init__(self, server: Server, monitor: Monitor) -> None:
         self.server = server
@@ -171,13 +171,13 @@ class Pages:
 
 
 async def _json(page: Any) -> Response:
-    """A long page is sent as it is encoded; one that is short says its length."""
+    """A long page is sent while it is encoded; a short one has a Content-Length."""
     body = encode_page(page, indent=2) if is_long(page) else await page_bytes(page, indent=2)
     return Response(body, 200, _JSON, _CORS)
 
 
 def _redirect(path: str, query: str) -> Response:
-    """A path with empty or dotted parts is told to be written properly."""
+    """Redirect a path with empty or dotted parts to its clean form."""
     clean = posixpath.normpath("/" + path.lstrip("/"))
     if path.endswith("/") and clean != "/":
         clean += "/"

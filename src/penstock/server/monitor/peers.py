@@ -1,4 +1,4 @@
-"""Routez, gatewayz, leafz, ipqueuesz, raftz: pages about other servers. One that stands alone has little to say."""
+"""Routez, gatewayz, leafz, ipqueuesz, raftz: pages about other servers, nearly empty for a single server."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def make_leafz(server: Server) -> Leafz:
 
 
 def make_ipqueuesz(queues: dict[str, tuple[int, int]], options: IpqueueszOptions) -> dict[str, QueueLength]:
-    """The queues inside the server; those with nothing in them only when all are asked for."""
+    """The server's internal queues; empty ones only if all are requested."""
     return {
         name: QueueLength(pending=pending, in_progress=in_progress)
         for name, (pending, in_progress) in sorted(queues.items())

@@ -1,4 +1,4 @@
-"""What the process uses: memory and processor, from the kernel's own pages."""
+"""The memory and CPU time that the process uses, from /proc."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _INTERVAL_NS = 1_000_000_000  # the processor's share is measured over at least 
 
 @dataclass(slots=True)
 class Usage:
-    """The share is of one core, in percent, since it was last asked for."""
+    """The CPU usage since the last call, in percent of one core."""
 
     cpu_percent: float = 0.0
     _at_ns: int = 0
     _cpu_s: float = 0.0
 
     def update(self) -> float:
-        """The processor's share now, in percent to one decimal, as the reference tells it."""
+        """The CPU usage now, in percent with one decimal, as nats-server shows it."""
         now = time.monotonic_ns()
         used = cpu_seconds()
         if not self._at_ns:

@@ -1,4 +1,4 @@
-"""Query: the parameters of a monitoring request, read as Go's libraries read them, and refused in their words."""
+"""Query: the parameters of a monitoring request, parsed as Go's libraries do, with their error texts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
 
 
 class Query:
-    """What stands after the `?`. The first of a repeated one counts; one with a bad escape or a `;` is left out."""
+    """The text after the `?`. The first of repeated parameters counts; one with a bad escape or a `;` is left out."""
 
     def __init__(self, text: str) -> None:
         self._values: dict[str, str] = {}
@@ -56,7 +56,7 @@ class Query:
         return int(text)
 
     def subscriptions(self) -> tuple[bool, bool]:
-        """Whether subscriptions are wanted: their subjects, or all about them."""
+        """Whether subscriptions are requested: only their subjects, or their details."""
         if self.text("subs").lower() == "detail":
             return False, True
         return self.boolean("subs"), False

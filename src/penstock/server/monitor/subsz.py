@@ -1,4 +1,4 @@
-"""Subsz: who listens to what."""
+"""Subsz: the subscriptions and their statistics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from penstock.base.subject import is_valid_subject, matches
 from penstock.server.monitor.closed import HeldSubscription
-from penstock.server.monitor.page import LOOK_SLICE, Page, RequestError, breathe, now_text
+from penstock.server.monitor.page import LOOK_SLICE, Page, RequestError, now_text, yield_to_loop
 from penstock.wire import go_json
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ async def make_subsz(server: Server, options: SubszOptions) -> Subsz:
     for detail in _details(accounts):
         seen += 1
         if seen % (LOOK_SLICE // 4) == 0:
-            await breathe()
+            await yield_to_loop()
         if options.test and not matches(options.test, detail.subject):
             continue
         if page.offset <= page.total < page.offset + page.limit:
@@ -108,7 +108,7 @@ async def make_subsz(server: Server, options: SubszOptions) -> Subsz:
 
 
 def sublist_stats(accounts: list[Account]) -> SublistStats:
-    """The counters of these accounts' subscriptions, added up."""
+    """The summed counters of these accounts' subscriptions."""
     lists = [account.sublist for account in accounts]
     matched = sum(one.matches for one in lists)
     hits = sum(one.cache_hits for one in lists)
@@ -128,7 +128,7 @@ def sublist_stats(accounts: list[Account]) -> SublistStats:
 
 
 def _details(accounts: list[Account]) -> Iterator[SubDetail]:
-    """What services and streams hear, under no client's id, then what clients do."""
+    """The subscriptions of services and streams, without a client id, then those of clients."""
     for account in accounts:
         for number, (subject, queue, _, msgs, most, _, _) in enumerate(account.sublist.listing(has_clients=False), 1):
             yield _detail(account, (subject, queue, b"%d" % number, msgs, most), 0)

@@ -1,4 +1,4 @@
-"""Varz: what the server is, what it runs with, and how much it has done."""
+"""Varz: the server's identity, its configuration and its counters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Nothing(Page, kw_only=True):
-    """The section of something that this server does not have."""
+    """The section of a feature that this server does not have."""
 
 
 class WebsocketVarz(Page, kw_only=True):
@@ -39,7 +39,7 @@ class WebsocketVarz(Page, kw_only=True):
 
 
 class ByKind(Page, kw_only=True):
-    """A count for each kind of connection; all of ours are clients'."""
+    """A count for each kind of connection; ours are all clients."""
 
     clients: int
     routes: int

@@ -1,1 +1,1 @@
-"""The system account: its requests, answers and events."""
+"""The system account: its requests, replies and events."""

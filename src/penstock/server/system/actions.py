@@ -1,4 +1,4 @@
-"""SystemActions: `$SYS` requests that are no pages: counting listeners, who am I, reload, kick, lame duck for one."""
+"""SystemActions: `$SYS` requests without a page: count, user info, reload, kick, lame duck for one client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from penstock.base.subject import covers, matches
 from penstock.errors import InvalidJson, PenstockError
-from penstock.server.monitor.page import LOOK_SLICE, RequestError, breathe
+from penstock.server.monitor.page import LOOK_SLICE, RequestError, yield_to_loop
 from penstock.server.system import options as body
 from penstock.server.system.events import ServerInfo, account_connections
 from penstock.wire import go_json
@@ -27,10 +27,10 @@ class SystemActions:
         self._server = server
         self._next_info = next_info
 
-    # Who listens.
+    # Subscribers and connections.
 
     async def debug_subscribers(self, request: Request) -> None:
-        """How many listen, in the requester's account, to the subject (and queue group) that the body names."""
+        """The number of subscribers in the requester's account for the subject (and queue group) in the body."""
         if request.client is None:
             return
         words = request.payload.decode("utf-8", "replace").strip().split(" ")
@@ -38,7 +38,7 @@ class SystemActions:
         request.respond(b"%d" % await _count(request.account, words[0], queue))
 
     async def count_subscribers(self, request: Request) -> None:
-        """The same for any account; asked by servers and tools."""
+        """The same for any account; requested by servers and tools."""
         if not request.payload:
             self._server.log.error("request requires a body")
             return
@@ -53,7 +53,7 @@ class SystemActions:
             request.respond(b"%d" % await _count(account, asked.get("subject", ""), queue))
 
     async def count_connections(self, request: Request, name: str) -> None:
-        """How many are connected to an account; nobody answers for one without connections."""
+        """The number of connections of an account; there is no reply if it has none."""
         try:
             asked = decode_one(request.payload, body.CONNS) if request.payload else {}
         except InvalidJson as error:
@@ -64,10 +64,10 @@ class SystemActions:
         if asked.get("acc", name) == name and account is not None and account.clients:
             request.respond(go_json.encode(account_connections(account, self._next_info())))
 
-    # Who asks.
+    # The requester.
 
     async def user_info(self, request: Request) -> None:
-        """Who the requester is and what it may do."""
+        """The requester's user and permissions."""
         if request.reply is None or request.client is None:
             return
         connection = cast("Connection", request.client)
@@ -79,11 +79,11 @@ class SystemActions:
         request.respond(go_json.encode({"server": self._next_info(), "data": data}))
 
     async def no_user_info(self, request: Request) -> None:
-        """The name under which accounts see `user_info`; asked directly it knows nobody."""
+        """The subject to which accounts map `user_info`; a direct request has no user."""
         if request.reply is not None:
             request.respond(go_json.encode({"server": self._next_info(), "data": {"user": "", "account": ""}}))
 
-    # What is done to the server and its clients.
+    # Changes of the server and its clients.
 
     async def reload(self, options: object) -> None:
         try:
@@ -100,7 +100,7 @@ class SystemActions:
                 connection.close("Kicked")
 
     async def lame_duck(self, request: Request) -> None:
-        """Tell one client that the server is about to go, so that it connects elsewhere."""
+        """Tell one client that the server is about to stop, so that it connects elsewhere."""
         cid = self._cid(request, body.LAME_DUCK)
         if cid is None:
             return
@@ -114,7 +114,7 @@ class SystemActions:
             self._done(request, "")
 
     def _cid(self, request: Request, struct: Any) -> int | None:
-        """Whom a request means; None: it is not for us, wants no answer, or says nothing that can be read."""
+        """The client id in a request; None if it is for another server, has no reply subject, or does not parse."""
         if request.reply is None:
             return None
         try:
@@ -133,14 +133,14 @@ class SystemActions:
 
 
 async def _count(account: Account, subject: str, queue: bytes | None) -> int:
-    """The clients' subscriptions that hear a literal subject, or lie within a wildcard."""
+    """The number of clients' subscriptions that match a literal subject, or lie within a wildcard."""
     is_literal = not any(token in ("*", ">") for token in subject.split("."))
     count = seen = 0
     for client in list(account.clients.values()):
         for heard, group, *_ in client.subscriptions():
             seen += 1
             if seen % LOOK_SLICE == 0:
-                await breathe()
+                await yield_to_loop()
             if (queue is None or queue == group) and (
                 matches(subject, heard) if is_literal else covers(subject, heard)
             ):

@@ -1,4 +1,4 @@
-"""SystemAnswers: the answers to requests of the system account. Pages come from the makers that HTTP has, too."""
+"""SystemAnswers: answers the requests of the system account, with the same pages as HTTP monitoring."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Answer = Callable[["Request"], Awaitable[None]]
 
 
 class SystemAnswers:
-    """Answers requests by the names that system_requests gives them."""
+    """Answers requests by the names that `requests.py` gives them."""
 
     def __init__(self, server: Server, system: System) -> None:
         self._server = server
@@ -81,12 +81,12 @@ class SystemAnswers:
     async def answer(self, name: str, request: Request) -> None:
         await self._by_name[name](request)
 
-    # How it is answered.
+    # Replies.
 
     async def _reply(
         self, request: Request, kind: body.Body[Any], make: Callable[[Any], Awaitable[Any]], has_data: bool = True
     ) -> None:
-        """Answer with the page that `make` gives for the request's options, or with what is wrong with them."""
+        """Reply with the page that `make` returns for the request's options, or with the error in them."""
         if request.reply is None:
             return
         answer: dict[str, Any] = {}
@@ -115,7 +115,7 @@ class SystemAnswers:
             text = await asyncio.to_thread(gzip.compress, text)
         request.respond(text, b"NATS/1.0\r\nContent-Encoding: %b\r\n\r\n" % encoding.encode())
 
-    # About the server.
+    # The server's pages.
 
     async def _idz(self, request: Request) -> None:
         server = self._server
@@ -178,7 +178,7 @@ class SystemAnswers:
     async def _why(self, request: Request) -> None:
         await self._reply(request, body.WHY, lambda options: make_why(self._server, options))
 
-    # About an account.
+    # Pages of an account.
 
     async def _account_subsz(self, request: Request) -> None:
         async def make(options: Any) -> Any:
@@ -226,7 +226,7 @@ class SystemAnswers:
 
         await self._reply(request, body.ACCSTATZ, _soon(make))
 
-    # About the requester's own account.
+    # Pages of the requester's own account.
 
     async def _own_connz(self, request: Request) -> None:
         async def make(options: Any) -> Any:
@@ -240,7 +240,7 @@ class SystemAnswers:
 
 
 def _soon(make: Callable[[Any], Any]) -> Callable[[Any], Awaitable[Any]]:
-    """A maker that needs no slices, as one that could."""
+    """An asynchronous maker from a synchronous one."""
 
     async def made(options: Any) -> Any:
         return make(options)
@@ -254,7 +254,7 @@ def _account_of(request: Request) -> str:
 
 
 def _wanted_encoding(request: Request) -> str | None:
-    """How the answer is to be written. What we have no encoder for is sent as it is, and says so."""
+    """The encoding of the reply. For one that we do not have, the reply is plain and says so."""
     if request.headers is None:
         return None
     wanted = headers.find(request.headers, b"Accept-Encoding")
@@ -264,7 +264,7 @@ def _wanted_encoding(request: Request) -> str | None:
 
 
 def _profile(options: body.ProfilezOptions) -> dict[str, Any]:
-    """There are no Go profiles here; the answers are those for a profile that is not there."""
+    """There are no Go profiles here; the replies are those for an unknown profile."""
     if not options.name:
         why = "Profile name not specified"
     elif options.name == "cpu" and not 0 < options.duration <= _PROFILE_DURATION_NS_MAX:

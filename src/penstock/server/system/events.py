@@ -1,4 +1,4 @@
-"""The messages of the system account: who sent them, what happened, and how the server fares."""
+"""The messages of the system account: the sending server, the event, and the server's statistics."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from penstock.server.server import Server
 
 _ADVISORY = "io.nats.server.advisory.v1."
-_HAS_JETSTREAM = 7  # what the reference tells: JetStream, binary snapshots, Raft traffic in its own account
+_HAS_JETSTREAM = 7  # what nats-server tells: JetStream, binary snapshots, Raft traffic in its own account
 
 
 class ServerInfo(Page, kw_only=True):
-    """The server as the first part of every message says it."""
+    """The server, as the first part of every message describes it."""
 
     name: str
     host: str
@@ -157,7 +157,7 @@ def connect_event(connection: Connection, server: ServerInfo) -> ConnectEvent:
 
 
 def disconnect_event(connection: Connection, server: ServerInfo, reason: str) -> DisconnectEvent:
-    """What it published is `sent`, what it heard is `received`."""
+    """The event of a disconnect: what the client published is `sent`, what it was delivered is `received`."""
     client = connection.client
     now_ns = time.time_ns()
     return DisconnectEvent(
@@ -173,7 +173,7 @@ def disconnect_event(connection: Connection, server: ServerInfo, reason: str) ->
 
 
 def account_connections(account: Account, server: ServerInfo, leaving: int = 0) -> AccountConnections:
-    """How many are connected to the account; `leaving` of those it still lists are on their way out."""
+    """The number of the account's connections; `leaving` of those that it still lists are being closed."""
     stat: AccountStat = account_stat(account)
     stat.conns -= leaving
     stat.total_conns -= leaving

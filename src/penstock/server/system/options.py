@@ -1,4 +1,4 @@
-"""The bodies of `$SYS` requests: what each takes, under the names and Go types of the reference, and whom it is for."""
+"""The bodies of `$SYS` requests: options under nats-server's names and Go types, and the filter for one server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _FILTERS = {
 
 @dataclass(slots=True)
 class NoOptions:
-    """A request whose body only says whom it is for."""
+    """A request whose body only has the filter."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class ProfilezOptions:
 
 
 class Body(Generic[T]):
-    """One kind of request: the Go struct it is read into, and the options that it is made into."""
+    """One kind of request: the Go struct that its body is read as, and the options made from it."""
 
     def __init__(self, go_name: str, fields: dict[str, str], make: Callable[..., T], **renamed: str) -> None:
         self._renamed = renamed  # what the options call otherwise than the wire
@@ -62,7 +62,7 @@ class Body(Generic[T]):
         )
 
     def decode(self, payload: bytes) -> tuple[T, dict[str, Any]]:
-        """The options, and the filters; InvalidJson with Go's words for what is wrong."""
+        """The options and the filter; InvalidJson with the text of Go's decoder."""
         found = decode_one(payload, self._struct) if payload else {}
         options = {}
         for name in self._fields.keys() & found.keys():
@@ -72,7 +72,7 @@ class Body(Generic[T]):
 
 
 def is_for(server: Server, filters: dict[str, Any]) -> bool:
-    """Whether a request with these filters means this server."""
+    """Whether a request with this filter is for this server."""
     options = server.options
     for wanted, ours in (
         (filters.get("server_name"), server.name),
@@ -89,7 +89,7 @@ def is_for(server: Server, filters: dict[str, Any]) -> bool:
 
 
 def why(error: InvalidJson) -> str:
-    """The decoder's own words, without what JetStream's API puts before them."""
+    """The decoder's text, without the prefix of the JetStream API."""
     return error.description.removeprefix("invalid JSON: ")
 
 

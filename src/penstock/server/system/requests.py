@@ -1,7 +1,7 @@
-"""SystemRequests: what the system account may ask, `$SYS.REQ.>`, and what every account may ask about itself.
+"""SystemRequests: receives the system account's requests, `$SYS.REQ.>`, and those of every account about itself.
 
-A request waits in a queue and is answered by one task, in the order they came: pages may be long, and are made a slice
-at a time. The answers are loaded with the first request.
+Requests are queued and one task answers them in order: pages may be long, and are made a slice at a time. The module
+with the answers is loaded with the first request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.server.system.answers import SystemAnswers
     from penstock.server.system.system import System
 
-# Requests that wait, and their bytes; more are left unanswered, and the requester's time runs out.
+# Limits on queued requests and their bytes; further requests get no reply, and the requester times out.
 QUEUE_MAX = 10_000
 QUEUE_SIZE_MAX = 16 * 1024 * 1024
 
@@ -31,7 +31,7 @@ ACTIONS = ("RELOAD", "KICK", "LDM")
 
 
 class SystemRequests:
-    """Hears requests, and has them answered."""
+    """Subscribes to requests, queues them and has them answered."""
 
     def __init__(self, server: Server, system: System) -> None:
         self._server = server
@@ -43,10 +43,10 @@ class SystemRequests:
         self._is_answering = False
         self._services: dict[str, list[Service]] = {}
 
-    # What is heard.
+    # Subscriptions.
 
     def serve_system(self, account: Account) -> None:
-        """Everything, for the system account."""
+        """Subscribe to all requests of the system account."""
         server_id = self._server.id
         self._serve(account, "$SYS.REQ.SERVER.PING", "STATSZ")
         for name in SERVER_ENDPOINTS:
@@ -64,14 +64,14 @@ class SystemRequests:
         self._serve(account, "$SYS.REQ.PENSTOCK.WHY", "WHY")
 
     def serve_account(self, account: Account) -> None:
-        """What any account may ask about itself."""
+        """Subscribe to the requests of an account about itself."""
         self._serve(account, "$SYS.REQ.ACCOUNT.PING.CONNZ", "OWN.CONNZ")
         self._serve(account, "$SYS.REQ.SERVER.PING.CONNZ", "OWN.CONNZ")
         self._serve(account, "$SYS.REQ.ACCOUNT.PING.STATZ", "OWN.STATZ")
         self._serve(account, "$SYS.REQ.USER.INFO", "USER.INFO")
 
     def forget(self, name: str) -> None:
-        """An account has gone."""
+        """Remove the subscriptions of a removed account."""
         for service in self._services.pop(name, ()):
             service.close()
 
@@ -85,15 +85,15 @@ class SystemRequests:
             self._task = None
 
     def queue(self) -> tuple[int, int]:
-        """How many wait, and how many are being answered."""
+        """The numbers of requests that wait, and that are being answered."""
         return len(self._queue), int(self._is_answering)
 
     def _serve(self, account: Account, subject: str, name: str) -> None:
-        self._services.setdefault(account.name, []).append(account.serve(subject, partial(self._heard, name)))
+        self._services.setdefault(account.name, []).append(account.serve(subject, partial(self._received, name)))
 
-    # How it is answered.
+    # The queue.
 
-    def _heard(self, name: str, request: Request) -> None:
+    def _received(self, name: str, request: Request) -> None:
         if len(self._queue) >= QUEUE_MAX or self._queue_size + len(request.payload) > QUEUE_SIZE_MAX:
             return
         self._queue_size += len(request.payload)
@@ -117,7 +117,7 @@ class SystemRequests:
             await self._answers.answer(name, request)
 
     def _worked(self, task: asyncio.Task[None]) -> None:
-        """The queue is empty, or an answer failed: that is told, and the others are answered."""
+        """The task has ended: log its error if it failed, and start again if requests are queued."""
         self._is_answering = False
         self._task = None
         if not task.cancelled() and (error := task.exception()) is not None:

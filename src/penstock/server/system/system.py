@@ -1,7 +1,7 @@
-"""System: the system account's side of the server. Its requests are answered, and it is told what happens.
+"""System: serves the system account: answers its requests and publishes events.
 
-An event is made only when somebody listens to it; what makes events is loaded with the first. All of it runs on the
-server's loop.
+An event is built only if it has a subscriber; the module that builds events is loaded with the first one. All of it
+runs on the server's loop.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ACCOUNTS_S = 30.0  # how often accounts with connections are told of, when nothi
 
 
 class System:
-    """Does nothing where the server has no system account."""
+    """Does nothing if the server has no system account."""
 
     def __init__(self, server: Server) -> None:
         self._server: Server = weakref.proxy(server)  # which has us
@@ -40,13 +40,13 @@ class System:
         self._accounts_timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to answer, once the accounts are there."""
+        """Begin to answer, once the accounts exist."""
         if self._server.system is None:
             return
         for account in self._server.accounts.values():
             self.account_added(account)
         self._stats_timer = self._server.loop.call_later(self._stats_s, self._beat)
-        self._accounts_timer = self._server.loop.call_later(ACCOUNTS_S, self._tell_accounts)
+        self._accounts_timer = self._server.loop.call_later(ACCOUNTS_S, self._publish_accounts)
 
     def stop(self) -> None:
         for timer in (self._stats_timer, self._accounts_timer):
@@ -56,7 +56,7 @@ class System:
         self._requests.stop()
 
     def account_added(self, account: Account) -> None:
-        """An account is there now, at the start or after a reload: it may ask about itself."""
+        """An account was added, at the start or by a reload: serve its requests about itself."""
         if self._server.system is None:
             return
         self._requests.forget(account.name)
@@ -69,23 +69,23 @@ class System:
         self._requests.forget(account.name)
 
     def queues(self) -> dict[str, tuple[int, int]]:
-        """By name of a queue inside the server: how many wait, and how many are being answered."""
+        """The server's internal queues by name: the numbers of requests that wait, and that are being answered."""
         return {"System recvQ": self._requests.queue()}
 
     def next_info(self) -> ServerInfo:
-        """Who we are, with the number of the next message."""
+        """This server's info, with the number of the next message."""
         from penstock.server.system.events import server_info
 
         self._seq += 1
         return server_info(self._server, self._seq)
 
-    # What happens.
+    # Events.
 
     def connected(self, connection: Connection) -> None:
-        """A client is in its account, and has said CONNECT."""
-        self._tell_connections(connection.account)
+        """A client was authenticated and has joined its account."""
+        self._publish_connections(connection.account)
         subject = f"$SYS.ACCOUNT.{account_name(connection)}.CONNECT"
-        if self._is_heard(subject):
+        if self._has_subscriber(subject):
             from penstock.server.system.events import connect_event
 
             self._publish(subject, connect_event(connection, self.next_info()))
@@ -94,52 +94,52 @@ class System:
         """A connection ends. Its account may still list it."""
         account = connection.account
         if account is not None:
-            self._tell_connections(account, leaving=1 if connection.client.cid in account.clients else 0)
-        self._tell_of_end(f"$SYS.ACCOUNT.{account_name(connection)}.DISCONNECT", connection, reason)
+            self._publish_connections(account, leaving=1 if connection.client.cid in account.clients else 0)
+        self._publish_disconnect(f"$SYS.ACCOUNT.{account_name(connection)}.DISCONNECT", connection, reason)
 
     def auth_error(self, connection: Connection, reason: str) -> None:
-        """A client showed the wrong credentials, or none."""
-        self._tell_of_end(f"$SYS.SERVER.{self._server.id}.CLIENT.AUTH.ERR", connection, reason)
+        """A client's credentials were wrong or missing."""
+        self._publish_disconnect(f"$SYS.SERVER.{self._server.id}.CLIENT.AUTH.ERR", connection, reason)
 
     def lame_duck(self) -> None:
-        self._tell_of_itself("LAMEDUCK")
+        self._publish_server_event("LAMEDUCK")
 
     def shutdown(self) -> None:
-        """The server stops: the last thing that is heard of it. Clients are to be flushed after it."""
-        self._tell_of_itself("SHUTDOWN")
+        """The server stops: its last event. Clients must be flushed after it."""
+        self._publish_server_event("SHUTDOWN")
 
     def send_stats(self, subject: str | None) -> None:
-        """How the server fares, to `subject`, or where the heartbeats go."""
+        """Publish the server's statistics on `subject`, or on the subject of the heartbeats."""
         subject = subject or f"$SYS.SERVER.{self._server.id}.STATSZ"
-        if self._is_heard(subject):
+        if self._has_subscriber(subject):
             from penstock.server.system.events import stats_message
 
             self._publish(subject, stats_message(self._server, self.next_info()))
 
-    # How it is told.
+    # Publishing.
 
-    def _tell_of_itself(self, what: str) -> None:
+    def _publish_server_event(self, what: str) -> None:
         subject = f"$SYS.SERVER.{self._server.id}.{what}"
-        if self._is_heard(subject):
+        if self._has_subscriber(subject):
             self._publish(subject, self.next_info())
 
-    def _tell_of_end(self, subject: str, connection: Connection, reason: str) -> None:
-        if self._is_heard(subject):
+    def _publish_disconnect(self, subject: str, connection: Connection, reason: str) -> None:
+        if self._has_subscriber(subject):
             from penstock.server.system.events import disconnect_event
 
             self._publish(subject, disconnect_event(connection, self.next_info(), reason))
 
-    def _tell_connections(self, account: Account | None, leaving: int = 0) -> None:
-        """The number of an account's connections; of $G the reference does not tell."""
+    def _publish_connections(self, account: Account | None, leaving: int = 0) -> None:
+        """Publish the number of an account's connections; nats-server does not do so for $G."""
         if account is None or account.name == GLOBAL_ACCOUNT:
             return
         for subject in (f"$SYS.SERVER.ACCOUNT.{account.name}.CONNS", f"$SYS.ACCOUNT.{account.name}.SERVER.CONNS"):
-            if self._is_heard(subject):
+            if self._has_subscriber(subject):
                 from penstock.server.system.events import account_connections
 
                 self._publish(subject, account_connections(account, self.next_info(), leaving))
 
-    def _is_heard(self, subject: str) -> bool:
+    def _has_subscriber(self, subject: str) -> bool:
         system = self._server.system
         return system is not None and system.has_interest(subject.encode()) and not UNSENDABLE.search(subject)
 
@@ -152,8 +152,8 @@ class System:
         self._stats_timer = self._server.loop.call_later(self._stats_s, self._beat)
         self.send_stats(None)
 
-    def _tell_accounts(self) -> None:
-        self._accounts_timer = self._server.loop.call_later(ACCOUNTS_S, self._tell_accounts)
+    def _publish_accounts(self) -> None:
+        self._accounts_timer = self._server.loop.call_later(ACCOUNTS_S, self._publish_accounts)
         for account in self._server.accounts.values():
             if account.clients:
-                self._tell_connections(account)
+                self._publish_connections(account)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class WhyOptions:
-    """What is asked about: a consumer by its name, or a message by its sequence."""
+    """The subject of the question: a consumer by its name, or a message by its sequence."""
 
     account: str = "$G"
     stream: str = ""
@@ -83,7 +83,7 @@ def _listeners(intake: Intake, consumer: Consumer) -> Listeners:
 
 
 async def _message(intake: Intake, seq: int) -> MessageFacts:
-    """What is known of a message; the files are read beside the loop, where they have to say why it is gone."""
+    """The facts about a message. If it is gone, a helper thread reads the files for the reason."""
     stream, store = intake.stream, intake.stream.store
 
     def look(removal: str = "") -> MessageFacts:

@@ -1,1 +1,1 @@
-"""TLS on a connection."""
+"""TLS for client connections."""

@@ -1,7 +1,7 @@
-"""TLS: a context from the options, and what a connection's TLS came to, under Go's names.
+"""TLS contexts from the options, and the facts of a connection's TLS under Go's names.
 
-Cipher suites of TLS 1.3 are not chosen by configuration, in Go neither. OpenSSL takes one curve through Python, so of
-`curve_preferences` the first that it knows is used: never one that is not listed.
+As in Go, cipher suites of TLS 1.3 are not configurable. Python passes only one curve to OpenSSL, so the first known one
+of `curve_preferences` is used: never one that is not listed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.server.options import TlsOptions
 
 HANDSHAKE = 0x16  # the first byte of a TLS connection; no command begins with it
 VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
-# Go's name → OpenSSL's, in the order in which the reference prefers them; those of TLS 1.3 have one name.
+# Go's name → OpenSSL's, in the order in which nats-server prefers them; those of TLS 1.3 have one name.
 CIPHERS = {
     "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
     "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
@@ -54,11 +54,11 @@ CURVES = {
 
 
 class BadTls(PenstockError):
-    """Options or files from which no TLS can be made."""
+    """The options or files do not give a usable TLS context."""
 
 
 def make_context(options: TlsOptions) -> ssl.SSLContext:
-    """A server's context. Made anew by a reload; connections that are open keep the one they began with."""
+    """A server's context. A reload makes a new one; open connections keep theirs."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = VERSIONS[options.min_version or "1.2"]
     context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE | ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
@@ -74,7 +74,7 @@ def make_context(options: TlsOptions) -> ssl.SSLContext:
 
 
 def not_after(options: TlsOptions) -> str:
-    """When the server's own certificate ends, as monitoring tells it."""
+    """When the server's certificate expires, as monitoring shows it."""
     from cryptography import x509
 
     with open(options.cert_file, "rb") as file:
@@ -90,14 +90,14 @@ def load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
         except OSError as error:
             raise BadTls(f"tls: open {path}: {(error.strerror or str(error)).lower()}") from error
     try:
-        # No password is asked for on a terminal: a key that wants one is a mistake.
+        # Never ask for a password on the terminal: an encrypted key is an error.
         context.load_cert_chain(certificate, key, password=lambda: b"")
     except (ssl.SSLError, OSError) as error:
         raise BadTls(f"tls: {certificate} and {key} are no certificate and its key: {error}") from error
 
 
 def load_authorities(context: ssl.SSLContext, path: str) -> None:
-    """Who may have signed the certificates of clients; the machine's own list where no file says it."""
+    """Load the authorities that may sign certificates of clients: from the file, else the machine's list."""
     if not path:
         context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
         return
@@ -132,7 +132,7 @@ def choose_curve(context: ssl.SSLContext, names: list[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PeerFacts:
-    """What the TLS of a connection came to."""
+    """The facts of a connection's TLS."""
 
     version: str  # 1.2 or 1.3
     cipher: str  # as Go spells it
@@ -141,7 +141,7 @@ class PeerFacts:
 
     @property
     def certificates(self) -> list[bytes]:
-        """What the client has shown, as DER; monitoring tells of them."""
+        """The certificates that the client presented, as DER, for monitoring."""
         return [self.certificate.der] if self.certificate is not None else []
 
 
@@ -153,7 +153,7 @@ def peer_facts(tls: ssl.SSLObject, is_first: bool = False) -> PeerFacts:
 
 
 def is_pinned(options: TlsOptions, certificate: PeerCertificate | None) -> bool:
-    """Whether the key of the client's certificate is listed, where a list is kept."""
+    """Whether the key of the client's certificate is in `pinned_certs`; True without such a list."""
     if not options.pinned_certs:
         return True
     return certificate is not None and certificate.key_sha256 in options.pinned_certs

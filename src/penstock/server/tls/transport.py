@@ -1,7 +1,7 @@
-"""TlsTransport: TLS over a transport that is there already, also when its first bytes were read by somebody else.
+"""TlsTransport: TLS over an existing transport, even if some of its first bytes were already read.
 
-It stands between the two: for the socket's transport it is the protocol, for the client's protocol the transport. The
-loop's own `start_tls` takes transports of the loop alone, and no bytes that have come.
+It is the protocol of the socket's transport, and the transport of the client's protocol. The loop's own `start_tls`
+only accepts transports of the loop, and no bytes that were already read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.server.tls.tls import HANDSHAKE
 
 
 class Inner(Protocol):
-    """Who reads and writes through TLS: a buffered protocol."""
+    """The buffered protocol that reads and writes through TLS."""
 
     def get_buffer(self, hint: int) -> memoryview: ...
     def buffer_updated(self, size: int) -> None: ...
@@ -28,7 +28,7 @@ class Inner(Protocol):
 class TlsTransport(asyncio.Protocol):
     """The server's end of a TLS connection.
 
-    Always true: `inner` hears of bytes only after `done`; after `failed` it hears of nothing but the end.
+    Always true: `inner` gets bytes only after `done`; after `failed` it is only told about the end.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class TlsTransport(asyncio.Protocol):
         done: Callable[[TlsTransport], None],
         failed: Callable[[str, bool], None],
     ) -> None:
-        """`failed` is told why, and whether it is worth more than a debug line."""
+        """`failed` gets the reason, and whether it is an error or only a debug line."""
         self.raw = raw
         self.inner = inner
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -54,7 +54,7 @@ class TlsTransport(asyncio.Protocol):
         self._is_over = False
 
     def start(self, timeout_s: float, data: bytes = b"") -> None:
-        """Take the socket over; `data` was read from it before."""
+        """Take over the socket; `data` was already read from it."""
         self._timer = self._loop.call_later(timeout_s, self._time_out)
         self.raw.set_protocol(self)
         if data:
@@ -152,7 +152,7 @@ class TlsTransport(asyncio.Protocol):
             self._send()
 
     def close(self) -> None:
-        """Say that nothing more comes, and close once what waits is sent."""
+        """Send the TLS close, and close the socket once pending bytes are sent."""
         if not self._is_over:
             self._is_over = True
             if self._is_open:
@@ -189,7 +189,7 @@ class TlsTransport(asyncio.Protocol):
 
 
 def explain(error: ssl.SSLError) -> str:
-    """Why a handshake has failed, where the reference has words for it in these."""
+    """Why a handshake failed, in nats-server's words where it has some."""
     if error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
         return "tls: client didn't provide a certificate"
     return f"tls: {error.reason or error}".replace("_", " ").lower()

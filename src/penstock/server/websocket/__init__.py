@@ -1,1 +1,1 @@
-"""NATS through WebSocket frames."""
+"""NATS over WebSocket."""

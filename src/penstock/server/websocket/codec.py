@@ -1,14 +1,14 @@
-"""WebsocketCodec: protocol bytes in and out of WebSocket frames; knows no socket. Texts and codes are the reference's.
+"""WebsocketCodec: protocol bytes to and from WebSocket frames, without a socket. Texts and codes are nats-server's.
 
     codec = WebsocketCodec(upgrade, max_payload)      after the handshake (server/websocket/handshake.py)
-    commands = codec.receive(data)                    from the client, in any split: bytes for the parser
+    commands = codec.receive(data)                    from the client, in pieces of any size: bytes for the parser
     for frame in codec.outgoing(): write(frame)       answers to pings and closes
     if codec.end: close(codec.end)                    the client has closed, or its frames are broken
     write(codec.encode(commands))                     to the client
     write(codec.closing("Stale Connection"))          the last frame, by the reason of the close
 
-A frame may carry part of a command or many; nothing is collected but the bytes of a compressed message, whose size is
-bounded before and after it is inflated.
+A frame may have a part of a command, or many. Only the bytes of a compressed message are collected; its size is bounded
+before and after it is inflated.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SYNC_FLUSH = b"\x00\x00\xff\xff"  # ends every deflated message, and is left out
 
 NORMAL, GOING_AWAY, PROTOCOL_ERROR, BAD_DATA = 1000, 1001, 1002, 1007
 POLICY, TOO_BIG, INTERNAL = 1008, 1009, 1011
-# A connection that ends for one of these is not told.
+# A connection that ends for one of these reasons gets no close frame.
 UNTOLD = frozenset(
     {
         "Read Error",
@@ -40,7 +40,7 @@ UNTOLD = frozenset(
         "Slow Consumer (Write Deadline)",
     }
 )
-# What is told by a close frame, for a connection that ends for this reason; any other is INTERNAL.
+# The status of the close frame, by the reason of the end; INTERNAL for all others.
 STATUS = {
     "Client Closed": NORMAL,
     "Authentication Timeout": POLICY,
@@ -62,11 +62,11 @@ STATUS = {
 
 
 class BadFrame(Exception):
-    """A frame that breaks the rules; the text is told in the close frame."""
+    """A frame breaks the rules of WebSocket; the close frame has the text."""
 
 
 class TooBig(Exception):
-    """A compressed message beyond its bound."""
+    """A compressed message is larger than allowed."""
 
 
 class WebsocketCodec:
@@ -95,7 +95,7 @@ class WebsocketCodec:
     # From the client.
 
     def receive(self, data: bytes) -> bytes:
-        """The commands in these bytes."""
+        """The protocol bytes in these frames."""
         found: list[bytes] = []
         if self.end:
             return b""
@@ -127,7 +127,7 @@ class WebsocketCodec:
         return frames
 
     def _read_head(self, data: bytes, at: int) -> int:
-        """Read a frame's head at `at`, or all of a control frame; the offset after it, -1: more bytes are wanted."""
+        """Read a frame's head at `at`, or a whole control frame; the offset after it, or -1 if bytes are missing."""
         left = len(data) - at
         first = data[at]
         kind = first & 0x0F
@@ -177,7 +177,7 @@ class WebsocketCodec:
         return after
 
     def _read_payload(self, data: bytes, at: int, found: list[bytes]) -> int:
-        """As much as there is of the frame's payload."""
+        """Read as much of the frame's payload as has arrived."""
         stop = min(at + self._left, len(data))
         part = self._unmasked(data[at:stop])
         size = stop - at
@@ -204,7 +204,7 @@ class WebsocketCodec:
             raise TooBig("maximum payload exceeded")
 
     def _inflate(self) -> bytes:
-        """The message, or the beginning of one that is beyond its bound."""
+        """Inflate the message; one that is too large only in part."""
         packed = b"".join(self._deflated) + SYNC_FLUSH
         self._deflated, self._deflated_size, self._is_inflating = [], 0, False
         return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, self._payload_max + 1)
@@ -227,7 +227,7 @@ class WebsocketCodec:
             self._read_close(payload)
 
     def _read_close(self, payload: bytes) -> None:
-        """Close as the client closes: with its status, or with none."""
+        """Answer the client's close frame with its own status, or with none."""
         if len(payload) == 1:
             raise BadFrame("close frame payload cannot be 1 byte")
         if payload:
@@ -247,7 +247,7 @@ class WebsocketCodec:
     # To the client.
 
     def encode(self, data: bytes) -> bytes:
-        """Frames with these commands: one, or several small ones for a browser."""
+        """Frames with these bytes: one, or several small ones for a browser."""
         if not data:
             return b""
         size_max = BROWSER_FRAME_SIZE if self.upgrade.is_browser else MESSAGE_SIZE_MAX * MESSAGE_SIZE_TIMES
@@ -271,7 +271,7 @@ class WebsocketCodec:
         )
 
     def closing(self, reason: str) -> bytes:
-        """What is left to send when the connection ends for this reason: a close frame, unless one was sent."""
+        """The last bytes of a connection that ends for this reason: a close frame, unless one was sent."""
         if not self._has_closed and reason not in UNTOLD:
             self._send_close(STATUS.get(reason, INTERNAL), reason)
         return b"".join(self.outgoing())
@@ -285,7 +285,7 @@ class WebsocketCodec:
 
 
 def frame(first: int, payload: bytes, is_final: bool = True) -> bytes:
-    """A frame from the server, which masks none."""
+    """A frame from the server; servers do not mask."""
     first |= FINAL if is_final else 0
     size = len(payload)
     if size < 126:

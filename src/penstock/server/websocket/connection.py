@@ -1,7 +1,7 @@
-"""WebsocketConnection: a client that speaks through WebSocket frames.
+"""WebsocketConnection: a client that connects over WebSocket.
 
-Before it is a client of the server it is an HTTP request, with TLS before that where the port has it; so long it stands
-in its listener's `unready`, and the time for its handshake runs.
+First comes the TLS handshake, if the port has TLS, then an HTTP request. Until that is accepted the connection is in
+its listener's `unready`, and its handshake timeout runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ READ_SIZE = 64 * 1024
 class WebsocketConnection(Connection):
     """A client of the WebSocket port.
 
-    Always true: without a `codec` the server does not know it; with one, it is a client like any other.
+    Always true: with a `codec` it is registered with the server like any other client; without one it is not.
     """
 
     is_straight = False
@@ -39,12 +39,12 @@ class WebsocketConnection(Connection):
 
     @property
     def label(self) -> str:
-        """What log lines begin with; the address that a proxy has told stands before the proxy's."""
+        """The beginning of log lines; an address forwarded by a proxy comes before the proxy's own."""
         told = self.codec.client_ip if self.codec is not None else ""
         shown = f"[{told}]/" if ":" in told else f"{told}/" if told else ""
         return shown + super().label
 
-    # The beginning.
+    # The handshake.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.take(transport)
@@ -99,7 +99,7 @@ class WebsocketConnection(Connection):
             self._handshake_timer.cancel()
             self._handshake_timer = None
 
-    # What the transport says.
+    # Callbacks of the transport.
 
     def get_buffer(self, hint: int) -> memoryview:
         return self._buffer

@@ -1,7 +1,7 @@
-"""The beginning of a WebSocket: an HTTP request becomes an upgrade, or a refusal. Texts and order are the reference's.
+"""Handshake of a WebSocket: an HTTP request is upgraded or refused. Texts and order of the checks are nats-server's.
 
-`Handshake.receive` takes bytes in any split. A refused client may ask again on the same connection, until the time for
-its handshake is over; one that sends more than its request before it is answered is cut off.
+`Handshake.receive` takes bytes in pieces of any size. A refused client may send another request on the same connection
+until its handshake times out; one that sends more than a request before it is answered is disconnected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Headers = list[tuple[str, str]]  # names in lower case
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """A request that is granted, and what it says about the frames that follow."""
+    """An accepted request, and the properties of the frames that follow."""
 
     reply: bytes
     is_compressed: bool = False
@@ -42,7 +42,7 @@ class Upgrade:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A request that is not granted."""
+    """A refused request."""
 
     reply: bytes
     reason: str  # for the log; "": not worth a line
@@ -50,7 +50,7 @@ class Refusal:
 
 
 class Handshake:
-    """One connection up to its upgrade."""
+    """Reads one connection up to its upgrade."""
 
     def __init__(self, options: WebsocketOptions, is_tls: bool) -> None:
         self.options = options
@@ -58,7 +58,7 @@ class Handshake:
         self._reader = new_reader()
 
     def receive(self, data: bytes) -> Upgrade | Refusal | None:
-        """What the next whole request comes to; None: it is not whole. After a refusal, ask with b"" for the next."""
+        """The result of the next request; None if it is incomplete. After a refusal, call with b"" for the next one."""
         try:
             if data:
                 self._reader.receive_data(data)
@@ -122,7 +122,7 @@ class Handshake:
         )
 
     def _why_not_from(self, origin: str, host: str) -> str:
-        """Why a page of this origin may not connect; "": it may. Clients that are no browsers name none."""
+        """Why a page of this origin may not connect; "" if it may. Only browsers send an origin."""
         options = self.options
         if not origin or not (options.same_origin or options.allowed_origins):
             return ""
@@ -139,7 +139,7 @@ class Handshake:
         return ""
 
     def _credentials(self, headers: Headers) -> Credentials:
-        """What the configured cookies say; the last one of a name counts."""
+        """The credentials in the configured cookies; the last cookie of a name counts."""
         options = self.options
         found: dict[str, str] = {}
         for name, value in headers:
@@ -168,7 +168,7 @@ def refusal(status: int, reason: str) -> Refusal:
 
 
 def unreadable(error: h11.RemoteProtocolError) -> Refusal:
-    """Bytes that are no HTTP request."""
+    """The refusal of bytes that are not an HTTP request."""
     text = "400 Bad Request"
     if error.error_status_hint == 431:
         text = "431 Request Header Fields Too Large"
@@ -220,7 +220,7 @@ def is_key(text: str) -> bool:
 
 
 def forwarded_for(headers: Headers) -> str:
-    """The client's address as a proxy gives it."""
+    """The client's address that a proxy forwarded."""
     given = first(headers, "x-forwarded-for")
     try:
         ipaddress.ip_address(given)
@@ -230,7 +230,7 @@ def forwarded_for(headers: Headers) -> str:
 
 
 def parse_origin(text: str) -> tuple[str, str, str]:
-    """Scheme, host and port of an origin; ValueError where it is none."""
+    """Scheme, host and port of an origin; ValueError if it is not one."""
     parts = urlsplit(text)
     if not parts.scheme or not parts.netloc:
         raise ValueError(f'parse "{text}": invalid URI for request')
