@@ -323,6 +323,8 @@ async def push(client: Client, note: Notes) -> None:
         await message.ack_sync(timeout=5)
     await note("all acked", held.consumer_info(), counters)
     await held.unsubscribe()
+    while (await js.consumer_info("U", "d")).push_bound:
+        pass  # the consumer has not noticed yet that its subscriber is gone
     await js.publish("u.1", b"while nobody listens")
     await note("unbound", js.consumer_info("U", "d"), described)
     back = await js.subscribe("u.1", durable="d")
