@@ -1,18 +1,17 @@
-"""Replays what a real nats-server answered (`parity_cases.json`) against our checks of consumers, pulls and acks.
+"""Our checks of consumers, pull requests and acks give the answers that a real nats-server gave.
 
-`tools/record_consumer_parity.py` records the answers.
+The answers: tests/parity/recorded/tables/consumer.json, recorded by tests/parity/record.py.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from parity.tables import recorded
 from penstock.base.subject import matches
 from penstock.consumer.ack_payload import AckKind, parse_ack
 from penstock.consumer.ack_subject import account_hash, ack_filters, parse_ack_subject
@@ -34,8 +33,7 @@ from penstock.stream.config import StreamConfig
 from penstock.stream.config_json import decode_config as decode_stream
 from penstock.stream.config_rules import check_create
 
-TEXT = (Path(__file__).parent / "parity_cases.json").read_text()
-CASES: dict[str, Any] = json.loads(re.sub(r"\{x\*(\d+)\}", lambda run: "x" * int(run[1]), TEXT))
+CASES: dict[str, Any] = recorded("consumer")
 
 
 # Where we answer otherwise on purpose: for us a list without anything in it is no list.

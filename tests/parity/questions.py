@@ -1,16 +1,12 @@
-"""The questions that the configurations' own tests ask, too: tools/{stream,consumer}_parity_questions.py."""
+"""The questions that are asked without a server, too: tables/stream_questions.py and tables/consumer_questions.py."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-
-from consumer_parity_questions import CREATE as CONSUMER_CREATE
-from consumer_parity_questions import Question as ConsumerQuestion
-from stream_parity_questions import AGAIN, CHECK, CREATE, NS, PUBLISH, UPDATE, stream
+from parity.tables.consumer_questions import CREATE as CONSUMER_CREATE
+from parity.tables.consumer_questions import Question as ConsumerQuestion
+from parity.tables.stream_questions import AGAIN, CHECK, CREATE, NS, PUBLISH, UPDATE, stream
 
 __all__ = [
     "AGAIN",

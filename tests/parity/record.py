@@ -1,7 +1,8 @@
 """Record what the real server says: python tests/parity/record.py [GROUP …] [--case TEXT] [--check | --ours]
 
-Without options every case runs against nats-server and recorded/<group>.json is written anew. `--check` only compares
-with what is recorded; `--ours` runs Penstock instead and prints where it differs.
+Without options everything that is recorded from nats-server is recorded anew: the conversations (a group is a file in
+cases/), the tables of questions (`consumer`, `stream`, `wire`) and the monitoring pages (`monitoring`). `--check` only
+compares with what is recorded; `--ours` runs the conversations with Penstock instead and prints where it differs.
 """
 
 from __future__ import annotations
@@ -13,9 +14,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # it runs without pytest
 
+from parity import tables
 from parity.catalog import GROUPS, cases_of, difference, recorded, run, write
 from parity.different import DIFFERENT
+from parity.tables import TABLES
+from support import monitor_record
 from support.servers import Servers
+
+MONITORING = "monitoring"
 
 
 def main() -> int:
@@ -27,10 +33,33 @@ def main() -> int:
     parser.add_argument("--brief", action="store_true", help="name the cases that differ, no diffs")
     asked = parser.parse_args()
     failures = 0
+    wanted = asked.groups or [*GROUPS, *TABLES, MONITORING]
     with Servers("ours" if asked.ours else "real") as servers:
-        for group in asked.groups or GROUPS:
-            failures += one_group(group, asked, servers)
+        for group in wanted:
+            if group in GROUPS:
+                failures += one_group(group, asked, servers)
+            elif not (asked.ours or asked.case):
+                failures += one_table(group, asked.check) if group in TABLES else monitoring(asked.check)
     return 1 if failures else 0
+
+
+def one_table(name: str, is_check: bool) -> int:
+    """The tables have no `--ours`: the tests of the rules replay them without a server."""
+    answers = tables.ask(name)
+    if not is_check:
+        tables.write(name, answers)
+    known = tables.recorded(name)
+    differ = [group for group, cases in answers.items() if cases != known.get(group)]
+    counts = {group: len(cases) for group, cases in answers.items() if isinstance(cases, list)}
+    print(f"{name}: {counts}" + (f", different: {differ}" if differ else ""), flush=True)
+    return len(differ)
+
+
+def monitoring(is_check: bool) -> int:
+    """What tests/server/monitor compares. That the real server still says so is a test there."""
+    if not is_check:
+        monitor_record.record()
+    return 0
 
 
 def one_group(group: str, asked: argparse.Namespace, servers: Servers) -> int:

@@ -1,16 +1,17 @@
-"""Replays what a real nats-server answered (`parity_cases.json`) against our checks of configurations and publishes.
+"""Our checks of stream configurations and publishes give the answers that a real nats-server gave.
 
-`tools/record_stream_parity.py` records the answers. A case that ends in "(later)" asks for what this version refuses.
+The answers: tests/parity/recorded/tables/stream.json, recorded by tests/parity/record.py. A case that ends in "(later)"
+asks for a feature that this version refuses.
 """
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from parity.tables import recorded
 from penstock.base.subject import matches
 from penstock.errors import ApiError, FeatureMissing, StreamNameInUse, StreamNameMismatch, StreamNotFound
 from penstock.stream import config as stream_config
@@ -19,7 +20,7 @@ from penstock.stream.config_json import decode_config, decode_request, encode_co
 from penstock.stream.config_rules import check_create, check_update, same, validate
 from penstock.stream.rules import judge
 
-CASES: dict[str, Any] = json.loads((Path(__file__).parent / "parity_cases.json").read_text())
+CASES: dict[str, Any] = recorded("stream")
 
 # Where we answer otherwise on purpose: sequences stay below 2^63 (DESIGN.md, decision 11).
 OURS = {"a first sequence of 2^64 - 1": "too large"}

@@ -1,7 +1,8 @@
-"""Replays streams that a real nats-server kept for a while (`parity_cases.json`, "scripts") against the library.
+"""The library keeps streams as a real nats-server kept them while it carried out the same scripts.
 
 Publishes, purges, deletes, updates and the passing of time, with all that the stream holds after them: on both kinds of
-storage, and once more after a reopen. `tools/record_stream_parity.py` records them.
+storage, and once more after a reopen. The scripts and what nats-server answered: `scripts` in
+tests/parity/recorded/tables/stream.json, recorded by tests/parity/record.py.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from typing import Any
 
 import pytest
 
+from parity.tables import recorded
 from penstock.db.database import Database
 from penstock.db.stream import Stream
 from penstock.errors import ApiError
 from penstock.stream.config_json import decode_config
 from penstock.testing import FakeClock
 
-CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "parity_cases.json").read_text())["scripts"]
+CASES: list[dict[str, Any]] = recorded("stream")["scripts"]
 NS = 1_000_000_000
 
 

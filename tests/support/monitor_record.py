@@ -1,4 +1,4 @@
-"""Everything that monitoring is asked, played on one kind of server. As a script: record what the real one answers."""
+"""Everything that monitoring is asked, played on one kind of server; what the real one answers can be recorded."""
 
 from __future__ import annotations
 
@@ -25,12 +25,9 @@ def play_all(kind: Kind) -> dict[str, dict[str, Any]]:
     return shapes
 
 
-def main() -> None:
+def record() -> None:
+    """Write down what the real server answers."""
     SHAPES.mkdir(exist_ok=True)
     for name, found in play_all("real").items():
         (SHAPES / f"{name}.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
         print(f"{name}: {len(found)}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """The same things done to a server, and the same questions asked, whichever server it is: what monitoring answers.
 
 `play` gives the answers by name, with what differs from run to run replaced;
-`PYTHONPATH=tests python -m support.monitor_record` asks the real nats-server and writes them to
+`python tests/parity/record.py monitoring` asks the real nats-server and writes them to
 tests/server/monitor/shapes/, where the tests find them.
 """
 

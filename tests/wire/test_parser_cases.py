@@ -1,18 +1,17 @@
-"""Replays what a real nats-server said to odd bytes (`parser_cases.json`) against both halves of the parser.
+"""Both halves of the parser say to odd bytes what a real nats-server said to them.
 
-`tools/record_wire_cases.py` records the answers. A small session stands around the parser: one client, its own
-subscriptions, nobody else.
+The answers: tests/parity/recorded/tables/wire.json, recorded by tests/parity/record.py. A small session stands around
+the parser: one client, its own subscriptions, nobody else.
 """
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from parity.tables import recorded
 from penstock.base.subject import is_valid_subject, matches
 from penstock.wire import errors
 from penstock.wire import parser as compiled
@@ -20,7 +19,7 @@ from penstock.wire.connect import DEFAULTS, BadConnect, decode_connect
 from penstock.wire.info import is_info
 from twins import parser as reference
 
-CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "parser_cases.json").read_text())["cases"]
+CASES: list[dict[str, Any]] = recorded("wire")["cases"]
 TOO_LONG = errors.line(errors.CONTROL_LINE_EXCEEDED)
 
 # Where we answer otherwise on purpose (docs/wire.md, "Where we differ"): what is said, and whether that closes.

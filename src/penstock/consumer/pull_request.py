@@ -1,7 +1,7 @@
 """Pull requests: what CONSUMER.MSG.NEXT, and an ack that asks for the next message, carry.
 
 Empty (one message), a number (a batch), or a JSON object. Rules: the JetStream API of nats-server 2.15; a request that
-is refused at once gets a status (`PullRefused`) in its words, recorded in tests/consumer/parity_cases.json.
+is refused at once gets a status (`PullRefused`) in its words, recorded in tests/parity/recorded/tables/consumer.json.
 """
 
 from __future__ import annotations

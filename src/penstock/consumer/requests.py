@@ -1,6 +1,6 @@
 """The requests that change a consumer apart from CREATE: pause, unpin, reset; and a stream's limits beside consumers.
 
-Rules: the JetStream API of nats-server 2.15; answers are recorded in tests/consumer/parity_cases.json.
+Rules: the JetStream API of nats-server 2.15; answers are recorded in tests/parity/recorded/tables/consumer.json.
 """
 
 from __future__ import annotations

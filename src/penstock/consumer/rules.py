@@ -1,8 +1,9 @@
 """The rules that a consumer's configuration must keep, in the order in which nats-server looks at them.
 
-Codes and texts are those of nats-server 2.15.1, recorded in tests/consumer/parity_cases.json. A request goes through
-`resolve` (does it fit the subject that it came on?), then through `admit` (may the stream have this consumer?), which
-is `check_create` or `check_update` with the choice between them.
+Codes and texts are those of nats-server 2.15.1, recorded in
+tests/parity/recorded/tables/consumer.json. A request goes through `resolve` (does it fit the subject that it came on?),
+then through `admit` (may the stream have this consumer?), which is `check_create` or `check_update` with the choice
+between them.
 """
 
 from __future__ import annotations

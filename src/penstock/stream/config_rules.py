@@ -1,7 +1,7 @@
 """The rules that a stream's configuration must keep, and the defaults it gets.
 
 Rules: the JetStream API of nats-server 2.15; codes and texts are those of nats-server 2.15.1, recorded in
-tests/stream/parity_cases.json. A feature of JetStream that this version does not have is refused by name
+tests/parity/recorded/tables/stream.json. A feature of JetStream that this version does not have is refused by name
 (`FeatureMissing`), never accepted and ignored.
 """
 

@@ -2,7 +2,8 @@
 
 Rules: those of JetStream, in the order that nats-server 2.15.1 shows: sizes are judged
 before headers, which section 4.2 (read from an earlier source) has the other way round. Recorded in
-tests/stream/parity_cases.json, every two faults at once included. Pure: the stream is seen through a `PublishView`.
+tests/parity/recorded/tables/stream.json, every two faults at once included. Pure: the stream is seen through a
+`PublishView`.
 """
 
 from __future__ import annotations

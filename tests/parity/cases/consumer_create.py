@@ -1,6 +1,6 @@
 """CONSUMER.CREATE in all its forms: a consumer of each kind, one request for each error; again, updates, limits.
 
-The questions stand in tools/consumer_parity_questions.py; tests/consumer asks all of them without a server. Here are
+The questions stand in tables/consumer_questions.py; tests/consumer asks all of them without a server. Here are
 one for each error and its text, and the good ones whose whole answer is worth comparing.
 """
 

@@ -1,6 +1,6 @@
 """Publishing to a stream: every header, alone and in pairs; acks and errors, and what is stored.
 
-Most questions stand in tools/stream_parity_questions.py, where the rules' own tests use them without a server.
+Most questions stand in tables/stream_questions.py, where the rules' own tests use them without a server.
 """
 
 from __future__ import annotations

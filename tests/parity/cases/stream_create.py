@@ -1,6 +1,6 @@
 """STREAM.CREATE: every field, its default and its limits; creating again; names and overlaps.
 
-Most questions stand in tools/stream_parity_questions.py, where the configuration's own tests use them without a server.
+Most questions stand in tables/stream_questions.py, where the configuration's own tests use them without a server.
 """
 
 from __future__ import annotations

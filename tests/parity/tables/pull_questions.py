@@ -1,4 +1,4 @@
-"""What `record_consumer_parity.py` asks a real server: pull requests, acks, and the requests that change a consumer."""
+"""What consumer.py asks a real server: pull requests, acks, and the requests that change a consumer."""
 
 from __future__ import annotations
 

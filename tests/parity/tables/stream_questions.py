@@ -1,4 +1,4 @@
-"""What `record_stream_parity.py` asks a real server: stream configurations, updates and publishes with headers.
+"""What stream.py asks a real server: stream configurations, updates and publishes with headers.
 
 A request is a dict, or text where the JSON itself is the question. A title that ends in "(later)" asks for a feature
 that this version of Penstock refuses: its answer is kept for the day it comes.

@@ -1,4 +1,4 @@
-"""What `record_stream_parity.py` lets a real nats-server do step by step: publishes, purges, deletes, updates, time.
+"""What stream.py lets a real nats-server do step by step: publishes, purges, deletes, updates, time.
 
 A step is a publish (`pub`), or one of {"purge": request}, {"delete": seq}, {"update": fields}, {"wait": seconds},
 {"state": True}, which writes down all that the stream holds.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stream_parity_questions import NS, on, pub, stream
+from parity.tables.stream_questions import NS, on, pub, stream
 
 STATE: dict[str, Any] = {"state": True}
 KEYS = stream(max_msgs_per_subject=1, allow_rollup_hdrs=True)

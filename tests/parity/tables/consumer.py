@@ -1,35 +1,25 @@
-"""Ask a real nats-server how it judges consumers, pull requests and acks, and write down its answers.
+"""How nats-server judges consumers, pull requests and acks.
 
-    python tools/record_consumer_parity.py            # writes tests/consumer/parity_cases.json
-
-The questions are the tables of `tools/consumer_parity_questions.py` and `tools/pull_parity_questions.py`;
-`tests/consumer/test_parity.py` replays the answers, so that `make test` needs no server. Every question about a
-consumer has the stream `T` to itself, in memory; pull requests and acks are asked all at once, each of its own
-consumer.
+The questions are in consumer_questions.py and pull_questions.py; tests/consumer replays the answers against the rules.
+Every question about a consumer has the stream `T` to itself, in memory; pull requests and acks are sent all at once,
+each to its own consumer.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 import select
 import socket
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parent))
-from consumer_parity_questions import CREATE, Question, subject_of
-from pull_parity_questions import ACK_PAYLOADS, ACK_SUBJECTS, LIMITS, PULLS, REQUESTS
-from record_stream_parity import SERVER_METADATA, Client, answer, find_server, wait_for_port
+from parity.tables.client import SERVER_METADATA, Client, answer
+from parity.tables.consumer_questions import CREATE, Question, subject_of
+from parity.tables.pull_questions import ACK_PAYLOADS, ACK_SUBJECTS, LIMITS, PULLS, REQUESTS
+from support.servers import BASE, ServerProcess
 
-ANSWERS = Path(__file__).parent.parent / "tests" / "consumer" / "parity_cases.json"
 STREAM = {"name": "T", "subjects": ["t.>"], "storage": "memory"}
 MESSAGES = 3
 DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -102,18 +92,9 @@ def running(server: dict[str, Any], accounts: list[dict[str, Any]]) -> Iterator[
         f"A{n} {{ jetstream: {share}, users: [{{user: u{n}, password: u{n}}}] }}" for n, share in enumerate(shares)
     ]
     limits = f"limits: {json.dumps(server)}" if server else ""
-    with tempfile.TemporaryDirectory(prefix="penstock-parity-") as tmp:
-        config = Path(tmp) / "server.conf"
-        config.write_text(
-            f'listen: "127.0.0.1:-1"\nports_file_dir: "{tmp}"\njetstream {{ store_dir: "{tmp}/js", {limits} }}\n'
-            "accounts {\n" + "\n".join(lines) + "\n}\n"
-        )
-        process = subprocess.Popen([find_server(), "-c", str(config)], stderr=subprocess.DEVNULL)
-        try:
-            yield wait_for_port(Path(tmp), process)
-        finally:
-            process.terminate()
-            process.wait()
+    config = f'{BASE}jetstream {{ store_dir: "$DIR", {limits} }}\naccounts {{\n' + "\n".join(lines) + "\n}\n"
+    with ServerProcess("real", config) as process:
+        yield process.port
 
 
 def record_create() -> tuple[str, list[dict[str, Any]]]:
@@ -302,10 +283,10 @@ def make(client: Client, config: dict[str, Any]) -> None:
     assert "error" not in reply, reply
 
 
-def main() -> None:
+def record() -> dict[str, Any]:
     version, create = record_create()
     with running({}, [{}]) as port:
-        answers = {
+        return {
             "server": version,
             "create": create,
             "pull": record_pulls(port),
@@ -314,21 +295,3 @@ def main() -> None:
             "request": record_requests(port),
             "limits": record_limits(port),
         }
-    groups = [f'"{group}": {as_lines(cases)}' for group, cases in answers.items()]
-    ANSWERS.write_text("{\n" + ",\n".join(groups) + "\n}\n")
-    print(f"nats-server {version}: { {group: len(cases) for group, cases in answers.items()} } -> {ANSWERS}")
-
-
-def as_lines(cases: Any) -> str:
-    """JSON with a case on each line, so that a change of one is a change of one line; {x*300} for 300 times x."""
-    if isinstance(cases, str):
-        return json.dumps(cases)
-    return re.sub(
-        "x{100,}", lambda run: f"{{x*{len(run[0])}}}", "[\n" + ",\n".join(json.dumps(case) for case in cases) + "\n]"
-    )
-
-
-if __name__ == "__main__":
-    started = time.monotonic()
-    main()
-    print(f"{time.monotonic() - started:.0f} s")

