@@ -269,7 +269,7 @@ def erase(orders: penstock.Stream, data: str, story: Story) -> None:
 
 
 def verify(data: str, story: Story) -> bool:
-    from penstock.check.blocks import check_store
+    from penstock.check.store import check_store
 
     found = check_store(data)
     for stream in found.streams:

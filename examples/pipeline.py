@@ -162,9 +162,10 @@ def check(spark: SparkSession, data: str, story: Story) -> bool:
 
     story.step("Every checksum once more, in parallel, as `penstock pipeline verify` does.")
     found = verify.run(spark, data)
-    totals = found.totals
     text = "every checksum holds" if not found.problems else f"{len(found.problems)} places are damaged"
-    story.took(f"{totals.blocks} blocks, {totals.bytes / 1e6:.0f} MB, {totals.messages:,} messages: {text}")
+    for stream in found.check.streams:
+        story.say(f"{stream.name}: {stream.blocks} blocks, {stream.bytes / 1e6:.0f} MB, {stream.messages:,} messages")
+    story.took(text)
     return not found.problems
 
 

@@ -165,8 +165,8 @@ def test_a_missing_block_is_recorded_as_lost(run: Run, root: Path) -> None:
 @pytest.mark.campaign
 def test_any_damage_costs_only_what_it_touched(root: Path) -> None:
     """Flips, cuts, holes and missing files at random: nothing is wrong afterwards, what is gone is recorded as lost."""
-    from penstock.check.blocks import check_store
     from penstock.check.repair import repair_store
+    from penstock.check.store import check_store
 
     rng = random.Random(int(os.environ.get("SEED") or 11))
     before = messages(root, "BIG")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.check.blocks import check_store
 from penstock.check.repair import repair_store
+from penstock.check.store import check_store
 from penstock.errors import NotAStore
 from penstock.testing import CrashDisk, CrashImage, crash_images
 from support.crash_cases import booted, campaign_size, chunk_seed

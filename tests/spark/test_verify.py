@@ -7,19 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import penstock
 from penstock.base.disk import Disk
-from penstock.check.blocks import check_store
+from penstock.check.store import check_store
 from penstock.consumer.config import make_config
 from penstock.consumer.rules import admit
 from penstock.errors import NotAStore, StreamNotFound
 from penstock.format.checked_file import write_checked
 from penstock.format.paths import StreamPaths
 from penstock.spark.pipelines import verify
-from penstock.spark.pipelines.block_check import BlockRun
 
 BIG = 200_000
 
@@ -55,15 +52,17 @@ def flip(path: Path, at: int | bytes) -> int:
 
 
 def test_a_sound_store_is_counted_as_the_single_process_counts_it(spark: Any, root: Path) -> None:
-    heard: list[tuple[int, int]] = []
-    found, damage = check(spark, root, on_progress=lambda done, total: heard.append((done, total)))
+    calls: list[tuple[int, int]] = []
+    found, damage = check(spark, root, on_progress=lambda done, total: calls.append((done, total)))
     assert found.is_ok and damage == []
     plain = {one.name: one for one in check_store(str(root)).streams}
-    assert [(one.stream, one.blocks, one.messages, one.controls) for one in found.streams] == [
+    streams = found.check.streams
+    assert [(one.name, one.blocks, one.messages, one.controls) for one in streams] == [
         (name, plain[name].blocks, plain[name].messages, plain[name].controls) for name in ("BIG", "ORDERS")
     ]
-    assert found.totals.blocks == 3 and found.totals.messages == 160 and found.totals.bytes > 60 * BIG
-    assert heard and heard[-1][0] == heard[-1][1] == found.tasks
+    assert sum(one.blocks for one in streams) == 3 and sum(one.messages for one in streams) == 160
+    assert sum(one.bytes for one in streams) > 60 * BIG
+    assert calls and calls[-1][0] == calls[-1][1] == found.tasks
 
 
 def test_flipped_bits_are_named_by_file_offset_and_sequence(spark: Any, root: Path) -> None:
@@ -147,7 +146,7 @@ def test_what_is_no_store_is_said_before_spark_begins(spark: Any, root: Path, tm
 def test_a_store_without_streams(spark: Any, tmp_path: Path) -> None:
     penstock.open(tmp_path / "empty").close()
     found, damage = check(spark, tmp_path / "empty")
-    assert found.is_ok and damage == [] and found.totals.blocks == 0
+    assert found.is_ok and damage == [] and found.check.streams == []
 
 
 def test_beside_a_writer_nothing_beyond_head_counts(spark: Any, root: Path) -> None:
@@ -156,28 +155,4 @@ def test_beside_a_writer_nothing_beyond_head_counts(spark: Any, root: Path) -> N
         stream.publish("orders.1", b"later")
         found, damage = check(spark, root, streams=["ORDERS"])
         assert found.is_ok and damage == []
-        assert found.totals.messages == 101
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 100))
-def test_runs_hold_every_block_once_and_in_order(sizes: list[int], target: int) -> None:
-    blocks = [(n + 1, f"{n + 1:06d}.blk") for n in range(len(sizes))]
-    runs = list(_runs(blocks, sizes, target))
-    assert [one for run in runs for one in run.blocks] == blocks
-    for at, run in enumerate(runs):
-        assert run.blocks
-        assert run.next_name == (runs[at + 1].blocks[0][1] if at + 1 < len(runs) else "")
-        assert run.size - sizes[run.blocks[-1][0] - 1] < target, "it would have been full before its last block"
-
-
-def _runs(blocks: list[tuple[int, str]], sizes: list[int], target: int) -> list[BlockRun]:
-    return list(verify.cut(StreamPaths("/nowhere"), "S", bytes(16), blocks, sizes, target, None))
-
-
-def test_many_blocks_are_not_asked_for_their_size_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths, asked = StreamPaths(str(tmp_path)), []
-    monkeypatch.setattr(verify, "_size", lambda path: asked.append(path) or 100)  # type: ignore[func-returns-value]
-    blocks = [(n, f"{n:06d}.blk") for n in range(1, 100_001)]
-    assert verify.sizes_of(paths, blocks) == [100] * 100_000
-    assert len(asked) < 300
+        assert sum(one.messages for one in found.check.streams) == 101

@@ -26,9 +26,10 @@ from typing import Any
 
 sys.path[0] = str(Path(__file__).parents[1])  # it runs in a process of its own, without pytest
 
-from penstock.check import blocks as check  # noqa: E402
-from penstock.check import repair as mend  # noqa: E402
+from penstock.check import problem, repair  # noqa: E402
+from penstock.check.blocks import UNCONFIRMED  # noqa: E402
 from penstock.check.open_store import OpenStore  # noqa: E402
+from penstock.check.store import check_store  # noqa: E402
 from penstock.cli import inspect  # noqa: E402
 from penstock.consumer.overview import read_consumers  # noqa: E402
 from penstock.db.database import Database  # noqa: E402
@@ -66,8 +67,8 @@ class ControlSocket:
     def verify(self) -> bool | PenstockError:
         """Whether it finds all in order: no damage, and nothing that readers do not see yet."""
         try:
-            found = check.check_store(str(self.root))
-            return found.is_ok and not any(check.UNCONFIRMED in note for one in found.streams for note in one.notes)
+            found = check_store(str(self.root))
+            return found.is_ok and not any(UNCONFIRMED in note for one in found.streams for note in one.notes)
         except PenstockError as error:
             return error
 
@@ -135,7 +136,7 @@ class ControlSocket:
     def repair(self) -> list[str] | PenstockError:
         """What is still damaged after it; a consumer that cannot be read is kept for a version that can."""
         try:
-            after = mend.repair_store(str(self.root), None).after
+            after = repair.repair_store(str(self.root), None).after
             assert after is not None
             return [f"{one.path}: {one.text}" for one in after.damage if "cannot be read" not in one.text]
         except PenstockError as error:
@@ -283,10 +284,10 @@ class Cases:
             self.expect(False, "verify after it", door.verify())
         if number % 3 == 0:
             door = self.fresh(changed)
-            mended = door.repair()
-            if is_help and not is_config and mended and not isinstance(mended, NewerFormat):
-                raise Failure(f"a repair did not mend it: {mended!r}")
-            if not isinstance(mended, PenstockError):
+            left = door.repair()
+            if is_help and not is_config and left and not isinstance(left, NewerFormat):
+                raise Failure(f"a repair left damage: {left!r}")
+            if not isinstance(left, PenstockError):
                 self.compare("a repaired store", is_help, not is_config, door.read(), self.written)
 
     def expect(self, is_help: bool, what: str, found: object) -> None:
@@ -332,7 +333,7 @@ def quiet() -> None:
 def main(seed: str, kind: str, start: int, stop: int) -> None:
     out = os.fdopen(os.dup(1), "w", buffering=1)
     quiet()
-    check.PAUSE_S = 0  # type: ignore[assignment]
+    problem.PAUSE_S = 0  # type: ignore[assignment]
     room = Path(tempfile.mkdtemp(prefix="penstock-lies-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
     try:
         with small_blocks():

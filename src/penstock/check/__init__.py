@@ -1,1 +1,1 @@
-"""Every checksum of a store's files, what does not hold, and the repair of it. The command line and Spark print it."""
+"""Checks every checksum of a store and repairs damage. `penstock verify` and its Spark pipeline plan and print."""

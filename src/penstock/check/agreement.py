@@ -1,7 +1,6 @@
-"""Agreement: do summaries, CHECKPOINT and HEAD say what the blocks say? A checksum that holds does not tell that.
+"""Whether summaries, CHECKPOINT and HEAD agree with the blocks: a checksum that holds does not tell.
 
-An open believes them, within bounds; here all blocks are read anyway. Each function gives the first difference in
-words, or nothing.
+An open believes them, within bounds. Each function returns the first difference in words, or None.
 """
 
 from __future__ import annotations
@@ -18,14 +17,15 @@ from penstock.store.open.recovery import Recovered, Recovery
 from penstock.store.open.report import Report
 from penstock.store.read.snapshot import Snapshot
 
-MARKED, ERASED = FLAGS["ttl"] | FLAGS["msg_id"], FLAGS["erased"]
+TTL_OR_ID, ERASED = FLAGS["ttl"] | FLAGS["msg_id"], FLAGS["erased"]
+BLOCK_FACTS = "rows", "bytes", "time_min", "time_max", "seq_base", "last_checksum"
 SKIP = KINDS.index("skip")
 
 
 def summary_differs(
-    summary: Summary, header: BlockHeader, scan: BlockScan, data: bytes, next_seq: int | None
+    summary: Summary, header: BlockHeader, scan: BlockScan, data: bytes | memoryview, next_seq: int | None
 ) -> str | None:
-    """Between a summary and its block, all of which is whole; the next block begins at `next_seq`."""
+    """How a summary differs from its block, every record of which holds; the next block begins at `next_seq`."""
     section = summary.section
     if summary.header != header:
         return "it has another header"
@@ -37,22 +37,23 @@ def summary_differs(
     )  # fmt: skip
     if differs is not None:
         return differs
-    count, size, time_min, time_max, first, _ = facts_of(scan)
+    count, size, time_min, time_max, first, last = facts_of(scan)
     if count and (summary.message_bytes, summary.time_min, summary.time_max, summary.seq_base) != (
         size, time_min, time_max, first,
     ):  # fmt: skip
         return "it has other sums or times"
-    if summary.last_seq < last_given(header, scan, data) or (next_seq is not None and summary.last_seq >= next_seq):
+    is_in_next = next_seq is not None and summary.last_seq >= next_seq
+    if is_in_next or summary.last_seq < max(last, last_skipped(header, scan, data)):
         return "it has another last sequence"
     if bytes(section(CONTROLS)) != b"".join(data[at : at + size] for at, size in scan.control_spans()):
         return "it has other control records"
     if filter_lacks(bytes(section(FILTER)), section(NAMES)):
         return "its filter lacks a subject"
-    return _ids_and_expiries_differ(summary, scan, data)
+    return _ids_or_expiries_differ(summary, scan, data)
 
 
-def _ids_and_expiries_differ(summary: Summary, scan: BlockScan, data: bytes) -> str | None:
-    """Ids and expiries: those of messages that were erased since are still in the summary."""
+def _ids_or_expiries_differ(summary: Summary, scan: BlockScan, data: bytes | memoryview) -> str | None:
+    """Those of messages that were erased since are still in the summary."""
     ids = {row: (time, hashed) for row, time, hashed in summary.ids}
     expiries = dict(summary.expiries)
     if not ids and not expiries and not len(IdsAndExpiries.of_scan(scan, data)):
@@ -61,7 +62,7 @@ def _ids_and_expiries_differ(summary: Summary, scan: BlockScan, data: bytes) -> 
     for row in [row for row in ids.keys() | expiries.keys() if rows[row][4] & ERASED]:
         ids.pop(row, None)
         expiries.pop(row, None)
-    marked = (row for row, (*_, flags) in enumerate(rows) if flags & MARKED and not flags & ERASED)
+    marked = (row for row, (*_, flags) in enumerate(rows) if flags & TTL_OR_ID and not flags & ERASED)
     for row, (_, time, hashed, expiry) in zip(marked, IdsAndExpiries.of_scan(scan, data), strict=True):
         if ids.pop(row, None) != ((time, hashed) if hashed is not None else None):
             return "it has another message id"
@@ -70,9 +71,14 @@ def _ids_and_expiries_differ(summary: Summary, scan: BlockScan, data: bytes) -> 
     return "it has an id or an expiry of a message without one" if ids or expiries else None
 
 
-def last_given(header: BlockHeader, scan: BlockScan, data: bytes | memoryview) -> int:
-    """The last sequence that a block's messages and skips say."""
-    last = facts_of(scan)[5] or header.first_seq - 1
+def last_seq_of(header: BlockHeader, scan: BlockScan, data: bytes | memoryview) -> int:
+    """The last sequence of a block's messages and skips."""
+    return max(facts_of(scan)[5], last_skipped(header, scan, data))
+
+
+def last_skipped(header: BlockHeader, scan: BlockScan, data: bytes | memoryview) -> int:
+    """The last sequence that a block's skips cover; the one before its first where it has none."""
+    last = header.first_seq - 1
     for offset, _ in scan.control_spans():
         record = decode(data, offset, base_seq=header.base_seq, base_time=header.base_time, salt=header.salt)
         if record["kind"] == SKIP:
@@ -80,46 +86,51 @@ def last_given(header: BlockHeader, scan: BlockScan, data: bytes | memoryview) -
     return last
 
 
-def listing_differs(row: dict[str, int], scan: BlockScan) -> str | None:
-    """Between what is known of a block (its checkpoint says so) and its messages."""
-    count, size, time_min, time_max, first, last = facts_of(scan)
-    known = row["rows"], row["bytes"], row["time_min"], row["time_max"], row["seq_base"], row["last_checksum"]
-    if count != row["rows"] or (count and known[1:] != (size, time_min, time_max, first, scan.last_checksum)):
-        return f"it lists block {row['id']} with other messages, sums or times"
-    if count and bool(row["is_dense"]) != (last - first == count - 1):
-        return f"it lists block {row['id']} with other gaps"
-    return None
-
-
-class Truth(Snapshot):
+class SnapshotOfBlocks(Snapshot):
     """A stream as its blocks and their summaries tell it, without the checkpoint."""
 
     def _recover(self, limit: tuple[int, int] | None, head: Head | None) -> tuple[Report, Recovered]:
         report, headers = Report(), dict[int, BlockHeader]()
         engine = self._begin(headers)
         recovery = Recovery(self.disk, self.paths, self.stream_id, engine, report, headers, None, head)
-        self.found = recovery.run(limit, is_doubted=True)
-        return report, self.found
+        self.recovered = recovery.run(limit, is_doubted=True)
+        return report, self.recovered
 
 
 def checkpoint_differs(snapshot: Snapshot, expiries: dict[int, int]) -> str | None:
-    """Between a snapshot that the checkpoint has told, with its expiries, and the blocks."""
+    """How a snapshot that comes from the checkpoint, with its expiries, differs from the blocks."""
     differs = subjects_disagree(snapshot.index)
     if differs is not None:
         return differs
-    truth = Truth(snapshot.paths.root, snapshot.stream_id, name=snapshot.name, disk=snapshot.disk)
+    blocks = SnapshotOfBlocks(snapshot.paths.root, snapshot.stream_id, name=snapshot.name, disk=snapshot.disk)
     try:
-        if truth.seen != snapshot.seen:
+        if blocks.seen != snapshot.seen:
             return None  # its writer went on
-        one, other = snapshot.index, truth.index
-        if (one.messages, one.bytes, one.first_seq) != (other.messages, other.bytes, other.first_seq):
+        differs = _listing_differs(snapshot, blocks)
+        if differs is not None:
+            return differs
+        listed, held = snapshot.index, blocks.index
+        if (listed.messages, listed.bytes, listed.first_seq) != (held.messages, held.bytes, held.first_seq):
             return "other messages are alive"
-        if snapshot.query.deleted() != truth.query.deleted():
+        if snapshot.query.deleted() != blocks.query.deleted():
             return "other messages are deleted"
-        told = dict(truth.found.expiries)
-        alive = [seq for seq in expiries.keys() | told.keys() if snapshot.query.next_seq((), seq, seq + 1)]
-        if any(expiries.get(seq) != told.get(seq) for seq in alive):
+        recorded = dict(blocks.recovered.expiries)
+        alive = [seq for seq in expiries.keys() | recorded.keys() if snapshot.query.next_seq((), seq, seq + 1)]
+        if any(expiries.get(seq) != recorded.get(seq) for seq in alive):
             return "a message has another expiry"
     finally:
-        truth.stop()
+        blocks.stop()
+    return None
+
+
+def _listing_differs(snapshot: Snapshot, blocks: Snapshot) -> str | None:
+    held = {row["id"]: row for row in blocks.query.blocks()}
+    for row in snapshot.query.blocks():
+        own = held.get(row["id"])
+        if own is None or row["size"] != own["size"] or not (row["rows"] or own["rows"]):
+            continue
+        if any(row[name] != own[name] for name in BLOCK_FACTS):
+            return f"it lists block {row['id']} with other messages, sums or times"
+        if bool(row["is_dense"]) != bool(own["is_dense"]):
+            return f"it lists block {row['id']} with other gaps"
     return None

@@ -1,7 +1,8 @@
-"""mend: bring a damaged store into order. Everything readable stays, the rest is set aside, and what it cost recorded.
+"""repair: everything readable in a damaged store stays, the rest is set aside, and what it cost is recorded.
 
-Opening for writing mends most: files that do not parse are set aside, lost sequences recorded, the last block closed.
-Here is what an open does not look for: damage inside sealed blocks, header copies, summaries and configurations.
+Opening for writing repairs most: it sets aside files that do not parse, records lost sequences and closes the last
+block. This module does what an open does not look for: damage inside sealed blocks, header copies, summaries and
+configurations.
 """
 
 from __future__ import annotations
@@ -14,17 +15,10 @@ from dataclasses import dataclass, field, replace
 from penstock.base.ranges import subtract
 from penstock.base.seq_set import SeqSet
 from penstock.base.subject import is_valid_subject
-from penstock.check.blocks import (
-    Problem,
-    StoreCheck,
-    StreamCheck,
-    check_root,
-    check_store,
-    chosen_folders,
-    nothing,
-)
-from penstock.check.evidence import Evidence, read_evidence
+from penstock.check.known_deletes import KnownDeletes, read_known_deletes
 from penstock.check.open_store import OpenStore
+from penstock.check.problem import Problem, Range, StoreCheck, StreamCheck
+from penstock.check.store import check_root, check_store, chosen_folders, no_progress
 from penstock.db.database import Database
 from penstock.db.stream import Stream
 from penstock.errors import PenstockError
@@ -46,7 +40,6 @@ from penstock.stream.config_rules import check_create
 from penstock.stream.derived_subjects import derived_filters
 
 LOST, COMPACT = REASONS.index("lost"), REASONS.index("compact")
-Range = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +66,7 @@ def plan_repair(
     root: str,
     streams: Iterable[str] | None,
     account: str | None = None,
-    advance: Callable[[int], None] = nothing,
+    advance: Callable[[int], None] = no_progress,
 ) -> Repair:
     """What a repair would do. Nothing is written, no lock is taken."""
     found = Repair(check_store(root, streams, account, advance=advance))
@@ -96,7 +89,8 @@ def _plan(problem: Problem) -> str:
     if problem.kind == "damaged header":
         return f"write the header at {problem.offset} again from what holds"
     if problem.kind == "unreadable block":
-        return "set it aside as .damaged (or write its header again, where the checkpoint knows it)"
+        cost = f", record {format_ranges(problem.seqs)} as lost" if problem.seqs else ""
+        return f"set it aside as .damaged (or write its header again, where the checkpoint knows it){cost}"
     if problem.kind == "damaged consumers":
         return "begin a new file with what holds, set this one aside as .damaged"
     return "write it anew" if problem.kind == "missing file" else "set it aside as .damaged, write it anew"
@@ -106,9 +100,9 @@ def repair_store(
     root: str,
     streams: Iterable[str] | None,
     account: str | None = None,
-    advance: Callable[[int], None] = nothing,
+    advance: Callable[[int], None] = no_progress,
 ) -> Repair:
-    """Mend a store, or some of its streams. Takes the write lock; StoreLocked names who has it."""
+    """Repair a store, or some of its streams. Takes the write lock; StoreLocked names the process that holds it."""
     root = os.path.abspath(root)
     names = list(streams) if streams else None
     problems = check_root(root)
@@ -142,7 +136,7 @@ class StreamRepair:
         self.steps.append(Step(self.shown, path, text))
 
     def run(self) -> list[Range]:
-        """Mend it: the sequences that are lost from now on, half open."""
+        """The sequences that are recorded as lost by this repair, half open."""
         config = [
             problem for problem in self.check.damage if problem.path in (self.paths.config, self.paths.config_copy)
         ]
@@ -150,34 +144,34 @@ class StreamRepair:
             self.rebuild_config(config)
         elif config:
             for problem in config:
-                self.aside(problem)
+                self.set_aside(problem)
         for problem in self.check.damage:
             if problem.kind == "damaged records":
                 self.copy_bytes(problem)
-        self.mend_headers()
-        evidence = self.read_evidence()
-        self.aside_small_files()
+        self.repair_headers()
+        known = self.read_known_deletes()
+        self.set_aside_small_files()
         stream = self.db.get_stream(self.check.name)
         before = {finding.text for finding in stream.findings}
         lost = [span for finding in stream.findings if finding.kind == "lost sequences" for span in finding.seqs]
         store = stream.store
         assert isinstance(store, FileStore)
-        self.mend_consumers(stream)
+        self.repair_consumers(stream)
         lost += self.record_losses(store)
-        self.delete_again(store, evidence)
+        self.delete_again(store, known)
         self.rebuild_summaries(store)
         for finding in stream.findings:
             if finding.kind != "damaged records" and (finding.text in before or finding.kind == "set aside"):
                 self.step(finding.path, finding.text)
         return sorted(set(lost))
 
-    def aside(self, problem: Problem) -> None:
+    def set_aside(self, problem: Problem) -> None:
         target = set_aside(self.disk, problem.path)
         kept = f"; its bytes are in {os.path.basename(target)}" if target else ""
         self.step(problem.path, f"written anew{kept}")
 
-    def mend_consumers(self, stream: Stream) -> None:
-        """The open has read what holds: it is written to a new file, which takes the place of the damaged one."""
+    def repair_consumers(self, stream: Stream) -> None:
+        """Write what the open could read to a new file, which replaces the damaged one."""
         damaged = [problem for problem in self.check.damage if problem.kind == "damaged consumers"]
         if damaged:
             stream.consumers.flush()
@@ -200,7 +194,7 @@ class StreamRepair:
         self.disk.write_file(target, data)
         self.step(problem.path, f"{problem.text}; the bytes at {problem.offset} are in {os.path.basename(target)}")
 
-    def mend_headers(self) -> None:
+    def repair_headers(self) -> None:
         """Write damaged header copies again: from the other copy, the summary, or the checkpoint."""
         kinds = ("damaged header", "unreadable block")
         for path in sorted({problem.path for problem in self.check.damage if problem.kind in kinds}):
@@ -228,7 +222,7 @@ class StreamRepair:
             self.disk.close(fd)
         header = decode_front(front, path)
         if header is not None:
-            # One that names another stream or block is a foreign file: it is set aside.
+            # A header that names another stream or block makes it a foreign file: it is set aside.
             return (header if name == (header.block_id, header.generation) else None), "the other copy"
         summary = self.read_summary(path)
         if summary is not None:
@@ -249,10 +243,10 @@ class StreamRepair:
         name = path.removesuffix(".blk") + ".sum"
         return decode_summary(self.disk.read_file(name), name) if os.path.exists(name) else None
 
-    # Files that are worked out from others.
+    # Files that can be worked out from others.
 
-    def aside_small_files(self) -> None:
-        """Damaged summaries, checkpoint and HEAD make room for new ones."""
+    def set_aside_small_files(self) -> None:
+        """Set aside damaged summaries, checkpoint and HEAD; the open writes new ones."""
         config = (self.paths.config, self.paths.config_copy)
         for path in sorted({p.path for p in self.check.damage if p.kind == "damaged file"} - set(config)):
             if path == self.paths.head:
@@ -261,34 +255,34 @@ class StreamRepair:
                 self.disk.write_file(target, self.disk.read_file(path))
                 self.step(path, f"written anew; its bytes are in {os.path.basename(target)}")
             else:
-                self.aside(Problem("damaged file", path, ""))
+                self.set_aside(Problem("damaged file", path, ""))
         for problem in self.check.damage:
             is_summary = problem.kind == "damaged file" and problem.path.endswith(".sum")
             if is_summary or (problem.kind == "damaged records" and self.read_summary(problem.path) is None):
-                # Which rows the block had is in neither, or nobody has held the checkpoint against it: that must not
-                # speak for it.
+                # Neither block nor summary tells which rows the block had, or the checkpoint was not compared with the
+                # block: it must not be used.
                 if os.path.exists(self.paths.checkpoint):
                     self.disk.unlink(self.paths.checkpoint)
                     self.disk.sync_folder(self.paths.root)
                     self.step(self.paths.checkpoint, "worked out anew from the blocks")
                 return
 
-    def read_evidence(self) -> Evidence:
+    def read_known_deletes(self) -> KnownDeletes:
         if os.path.exists(self.paths.truncate):
-            return Evidence()  # sequences were being taken back: what was known of them does not count
+            return KnownDeletes()  # a truncation takes sequences back: what was known of them does not count
         identity = read_identity(self.disk, self.paths)
-        doubted = {problem.path for problem in self.check.damage if problem.kind == "damaged file"}
-        return read_evidence(self.disk, self.paths, identity.stream_id, None, doubted)
+        damaged = {problem.path for problem in self.check.damage if problem.kind == "damaged file"}
+        return read_known_deletes(self.disk, self.paths, identity.stream_id, damaged)
 
-    def delete_again(self, store: FileStore, evidence: Evidence) -> None:
-        """Messages that were deleted, and came back because the record that said so is damaged."""
-        back = [seq for first, last in evidence.dead.ranges() for seq in live_in(store, first, last + 1)]
+    def delete_again(self, store: FileStore, known: KnownDeletes) -> None:
+        """Delete messages that are back because the delete record for them is damaged."""
+        back = [seq for first, last in known.dead.ranges() for seq in live_in(store, first, last + 1)]
         now = store.clock.now_ns()
         if back:
             store.engine.delete_all(back, COMPACT, now)
         number = len(back)
-        if store.index.floor < evidence.floor <= store.index.last_seq + 1:
-            number += store.engine.set_floor(evidence.floor, COMPACT, now)
+        if store.index.floor < known.floor <= store.index.last_seq + 1:
+            number += store.engine.set_floor(known.floor, COMPACT, now)
         if number:
             store.commit()
             self.step(
@@ -296,7 +290,7 @@ class StreamRepair:
             )
 
     def record_losses(self, store: FileStore) -> list[Range]:
-        """Delete, with the reason "lost", what the index still takes for readable in damaged places."""
+        """Delete, with reason `lost`, what the index still takes for readable in damaged places."""
         seqs: list[int] = []
         gone: list[Range] = []
         for problem in self.check.damage:
@@ -304,7 +298,7 @@ class StreamRepair:
                 if problem.kind == "damaged records":
                     seqs += live_in(store, start, stop)
                 elif problem.kind == "missing file":
-                    alive = SeqSet()  # what some block holds is not lost, whatever was said of another
+                    alive = SeqSet()  # what some block holds is not lost, whatever another file says
                     for seq in live_in(store, start, stop):
                         alive.add(seq)
                     gone += subtract((start, stop), (store.lost, alive))
@@ -319,7 +313,7 @@ class StreamRepair:
         return _ranges(seqs) + gone
 
     def rebuild_summaries(self, store: FileStore) -> None:
-        """Sealed blocks whose summary is missing, or does not list the damage that there is."""
+        """Write the summary of each sealed block where it is missing or does not list the damage."""
         damaged: dict[str, list[Range]] = {}
         for problem in self.check.problems:
             if problem.kind == "damaged records":
@@ -343,18 +337,18 @@ class StreamRepair:
         scan = scan_block(data, min(RECORDS_START, len(data)), len(data), **base, seq_min=header.first_seq)
         controls = b"".join(data[at : at + size] for at, size in scan.control_spans())
         if summary is not None and summary.data_size == block["size"]:
-            controls = bytes(summary.section(CONTROLS))  # also those that the damage took
-        marked = []
+            controls = bytes(summary.section(CONTROLS))  # also records that are now damaged
+        with_id_or_ttl = []
         for offset, _size, seq, time, flags in scan.messages():
             if flags & (FLAGS["ttl"] | FLAGS["msg_id"]) and not flags & FLAGS["erased"]:
-                marked.append((0, seq, time, flags, decode(data, offset, **base)["headers"] or b""))
-        store.files.write_summary(block["id"], controls, IdsAndExpiries(read_ids_and_expiries(marked)), damage)
+                with_id_or_ttl.append((0, seq, time, flags, decode(data, offset, **base)["headers"] or b""))
+        store.files.write_summary(block["id"], controls, IdsAndExpiries(read_ids_and_expiries(with_id_or_ttl)), damage)
         self.step(store.paths.summary(header.block_id, header.generation), "the summary is written anew")
 
     # Configuration.
 
     def rebuild_config(self, problems: list[Problem]) -> None:
-        """Both copies are gone: the stream's id and subjects are in its blocks; its limits are not known any more."""
+        """Make a configuration where both copies are gone: blocks have the stream's id and subjects, but no limits."""
         headers, subjects = self.read_blocks()
         if not headers:
             raise PenstockError(

@@ -24,10 +24,10 @@ from penstock.cli.output import (
     inclusive,
     print_json,
     print_table,
-    short_path,
     size,
     table,
 )
+from penstock.cli.verify import print_check, problem_facts
 from penstock.errors import PenstockError, UsageError
 
 if TYPE_CHECKING:
@@ -144,8 +144,8 @@ def run_verify(
     if as_json:
         print_json(verify_facts(found))
     else:
-        _print_verify(found)
-    return OK if found.is_ok else DAMAGED
+        print_check(found.check, f", {count(found.tasks, 'task')}")
+    return OK if found.check.is_ok else DAMAGED
 
 
 def _write_table(rows: Any, path: str) -> None:
@@ -166,55 +166,30 @@ def _write_table(rows: Any, path: str) -> None:
 
 
 def verify_facts(found: Verified) -> dict[str, Any]:
-    """The result as JSON has it; ranges of sequences are [first, last]."""
+    """The result as JSON has it: all problems in one list, each with its stream."""
+    check = found.check
     problems = [
-        {"stream": one.stream, "block": one.block or None, "file": one.path, "offset": one.offset, "size": one.size,
-         "reason": one.reason, "seqs": inclusive(one.seqs), "known": one.is_known}
-        for one in found.problems
+        {"stream": label, "block": problem.block_id or None} | problem_facts(problem)
+        for label, problem in found.problems
+    ]
+    streams = [
+        {"stream": one.folder.label, "blocks": one.blocks, "bytes": one.bytes, "messages": one.messages,
+         "controls": one.controls, "account": one.folder.account, "lost": inclusive(one.lost)}
+        for one in check.streams
     ]  # fmt: skip
     return {
-        "store": found.path,
-        "ok": found.is_ok,
-        "damage": sum(not one.is_known for one in found.problems),
-        "known": sum(one.is_known for one in found.problems),
-        "seconds": round(found.seconds, 3),
+        "store": check.root,
+        "ok": check.is_ok,
+        "writer": check.holder,
+        "damage": len(check.damage),
+        "known": len(check.known),
+        "seconds": round(check.seconds, 3),
         "cpu_seconds": round(found.cpu_seconds, 3),
         "tasks": found.tasks,
-        "streams": [asdict(one) for one in found.streams],
+        "streams": streams,
         "problems": problems,
-        "notes": list(found.notes),
+        "notes": [note for one in check.streams for note in one.notes],
     }
-
-
-def _print_verify(found: Verified) -> None:
-    out = console()
-    made = table("stream", "blocks", "records", "bytes", "damage", right=("blocks", "records", "bytes", "damage"))
-    for one in found.streams:
-        damage = sum(problem.stream == one.stream and not problem.is_known for problem in found.problems)
-        made.add_row(
-            escape(one.stream), f"{one.blocks:,}", f"{one.messages + one.controls:,}", size(one.bytes),
-            f"[red]{damage}[/]" if damage else "0",
-        )  # fmt: skip
-    if found.streams:
-        print_table(out, made)
-    for problem in found.problems:
-        label = "[yellow]known[/]" if problem.is_known else "[red]damage[/]"
-        where = f"{escape(short_path(problem.path, found.path))}" + (
-            f" at byte {problem.offset}" if problem.size else ""
-        )
-        cost = sum(stop - start for start, stop in problem.seqs)
-        text = f"; {count(cost, 'message')} of {problem.seqs[0][0]} to {problem.seqs[-1][1] - 1}" if cost else ""
-        out.print(f"{label}  {where}: {escape(problem.reason)}{text}", soft_wrap=True)
-    for note in found.notes:
-        out.print(f"[dim]note: {escape(note.replace(found.path + '/', ''))}[/]", soft_wrap=True)
-    rate = f"{size(found.totals.bytes)} in {found.seconds:.1f} s, {count(found.tasks, 'task')}"
-    if not found.streams:
-        out.print("there are no streams here: nothing to check")
-    elif found.is_ok:
-        out.print(f"[green]ok[/]: every checksum holds ({rate})")
-    else:
-        number = sum(not one.is_known for one in found.problems)
-        out.print(f"[red]damaged:[/] {count(number, 'place')} ({rate}). `penstock repair` keeps all that is readable.")
 
 
 # state

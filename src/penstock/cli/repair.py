@@ -6,16 +6,16 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.check.blocks import bytes_of, check_root, chosen_folders
 from penstock.check.repair import Repair, plan_repair, repair_store
+from penstock.check.store import bytes_of, check_root, chosen_folders
 from penstock.cli.output import DAMAGED, OK, console, count, escape, inclusive, print_json, progress, short_path
 from penstock.cli.verify import check_facts, print_check
 from penstock.store.open.report import format_ranges
 
 
 def repair(root: str, names: Sequence[str], account: str | None, dry_run: bool, as_json: bool) -> int:
-    """Mend a store; 1 when damage remains (or, with dry_run, when there is any)."""
-    check_root(os.path.abspath(root))  # no store: say so first
+    """Repair a store; exit code 1 when damage remains (or, with dry_run, when there is any)."""
+    check_root(os.path.abspath(root))  # where there is no store, say so before the progress bar
     total = bytes_of(chosen_folders(os.path.abspath(root), names or None, account))
     with progress("checking", total) as advance:
         found = (plan_repair if dry_run else repair_store)(root, names or None, account, advance)

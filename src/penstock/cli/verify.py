@@ -1,4 +1,4 @@
-"""penstock verify: read everything, check every checksum, name each damage by file, offset and sequence."""
+"""penstock verify: check every checksum of a store, and name each damaged place by file, offset and sequence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.check.blocks import Problem, StoreCheck, bytes_of, check_root, check_store, chosen_folders
+from penstock.check.problem import Problem, StoreCheck
+from penstock.check.store import bytes_of, check_root, check_store, chosen_folders
 from penstock.cli.output import (
     DAMAGED,
     OK,
@@ -24,8 +25,8 @@ from penstock.cli.output import (
 
 
 def verify(root: str, names: Sequence[str], account: str | None, as_json: bool) -> int:
-    """Check a store; 1 when there is damage that nobody has recorded."""
-    check_root(os.path.abspath(root))  # no store: say so first
+    """Check a store; exit code 1 when there is damage that nobody has recorded."""
+    check_root(os.path.abspath(root))  # where there is no store, say so before the progress bar
     total = bytes_of(chosen_folders(os.path.abspath(root), names or None, account))
     with progress("verifying", total) as advance:
         found = check_store(root, names or None, account, advance=advance)
@@ -75,8 +76,8 @@ def check_facts(found: StoreCheck) -> dict[str, Any]:
     }
 
 
-def print_check(found: StoreCheck) -> None:
-    """The report for people."""
+def print_check(found: StoreCheck, more: str = "") -> None:
+    """The report for people; `more` stands beside bytes and time."""
     out = console()
     made = table(
         "stream",
@@ -103,7 +104,7 @@ def print_check(found: StoreCheck) -> None:
         for note in stream.notes:
             out.print(f"[dim]note: {escape(note.replace(found.root + '/', ''))}[/]", soft_wrap=True)
     total = sum(stream.bytes for stream in found.streams)
-    rate = f"{size(total)} in {found.seconds:.1f} s"
+    rate = f"{size(total)} in {found.seconds:.1f} s{more}"
     if found.holder is not None:
         rate += f"; beside its writer (pid {found.holder.get('pid', '?')}), up to what was committed"
     if not found.is_ok:

@@ -16,8 +16,9 @@ import pytest
 import penstock
 from penstock.base.disk import Disk
 from penstock.base.xxh64 import xxh64_of
-from penstock.check.blocks import UNCONFIRMED, check_store
+from penstock.check.blocks import UNCONFIRMED
 from penstock.check.repair import repair_store
+from penstock.check.store import check_store
 from penstock.db.adopt import root_of
 from penstock.db.stage import Stage
 from penstock.errors import CorruptBlock, SequencesExhausted, StoreError

@@ -1,69 +1,67 @@
-"""Evidence: what a stream's checkpoint and summaries still tell when blocks are damaged or gone.
+"""What a stream's checkpoint and summaries know of its messages when blocks are damaged or gone.
 
-Deletes only ever take away: a sequence that a checkpoint or a control record knew as deleted stays deleted.
+Deletes are never undone: a sequence that a checkpoint or a control record has as deleted stays deleted.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from penstock.base.disk import Disk
 from penstock.base.seq_set import SeqSet
 from penstock.format.constants import KINDS
-from penstock.format.head import Head
 from penstock.format.paths import StreamPaths
 from penstock.format.record import RecordError, decode
-from penstock.store.index.checkpoint import BlockRow, decode_checkpoint
+from penstock.store.index.checkpoint import BlockRow, Checkpoint, decode_checkpoint
 from penstock.store.index.summary import CONTROLS, SEQS, Summary, decode_summary
 
 DELETE, ERASE, FLOOR = (KINDS.index(kind) for kind in ("delete", "erase", "floor"))
 
 
 @dataclass(slots=True)
-class Evidence:
-    """What was known of the stream."""
-
+class KnownDeletes:
     dead: SeqSet = field(default_factory=SeqSet)
     floor: int = 0
-    missing: list[tuple[str, SeqSet]] = field(default_factory=list)  # blocks that should be there: path, live messages
 
 
-def read_evidence(
-    disk: Disk, paths: StreamPaths, stream_id: bytes, head: Head | None, doubted: Collection[str] = ()
-) -> Evidence:
-    """All that the files besides the blocks tell, but for those that are `doubted`. Missing blocks are named only where
-    the checkpoint is up to date."""
-    found = Evidence()
-    is_used = os.path.exists(paths.checkpoint) and paths.checkpoint not in doubted
-    data = disk.read_file(paths.checkpoint) if is_used else b""
-    checkpoint = decode_checkpoint(data)
+def read_known_deletes(disk: Disk, paths: StreamPaths, stream_id: bytes, damaged: Collection[str] = ()) -> KnownDeletes:
+    """The deletes that the checkpoint and the summaries know, but for files that are `damaged`."""
+    found = KnownDeletes()
+    is_used = os.path.exists(paths.checkpoint) and paths.checkpoint not in damaged
+    checkpoint = decode_checkpoint(disk.read_file(paths.checkpoint)) if is_used else None
     if checkpoint is not None and checkpoint.stream_id == stream_id:
         found.floor = checkpoint.floor
-        is_exact = head is not None and (checkpoint.block_id, checkpoint.offset) == (head.block_id, head.offset)
         for row in checkpoint.blocks:
-            path = paths.block(row.block_id, row.generation)
-            live = _living(row, _summary(disk, path), found.dead)
-            if row.live and is_exact and not os.path.exists(path):
-                found.missing.append((path, live))
+            found.dead.update(_rows(row, _read_summary(disk, paths.block(row.block_id, row.generation)))[1])
     for name in sorted(os.listdir(paths.blocks)) if os.path.isdir(paths.blocks) else ():
-        if name.endswith(".sum") and os.path.join(paths.blocks, name) not in doubted:
-            summary = _summary(disk, os.path.join(paths.blocks, name))
+        path = os.path.join(paths.blocks, name)
+        if name.endswith(".sum") and path not in damaged:
+            summary = _read_summary(disk, path)
             if summary is not None and summary.header.stream_id == stream_id:
                 _add_controls(found, summary)
     return found
 
 
-def _summary(disk: Disk, path: str) -> Summary | None:
+def missing_blocks(disk: Disk, paths: StreamPaths, checkpoint: Checkpoint) -> Iterator[tuple[str, SeqSet]]:
+    """The blocks that a checkpoint lists with live messages, and that are not there: path, and those messages as far as
+    they are known."""
+    for row in checkpoint.blocks:
+        path = paths.block(row.block_id, row.generation)
+        if row.live and not os.path.exists(path):
+            yield path, _rows(row, _read_summary(disk, path))[0]
+
+
+def _read_summary(disk: Disk, path: str) -> Summary | None:
     name = path.removesuffix(".blk").removesuffix(".sum") + ".sum"
     return decode_summary(disk.read_file(name), name) if os.path.exists(name) else None
 
 
-def _living(row: BlockRow, summary: Summary | None, dead: SeqSet) -> SeqSet:
-    """The sequences of a block's living rows, where it can be told which they had; those of the dead ones go to
-    `dead`."""
-    live = SeqSet()
+def _rows(row: BlockRow, summary: Summary | None) -> tuple[SeqSet, SeqSet]:
+    """The sequences of a block's live and dead rows. Both are empty where the summary, which has the sequences of a
+    block with gaps, is gone."""
+    live, dead = SeqSet(), SeqSet()
     bits = [at * 8 + bit for at, byte in enumerate(row.dead) if byte for bit in range(8) if byte >> bit & 1]
     gone = [at for at in bits if at < row.rows]
     if row.is_dense:
@@ -76,14 +74,14 @@ def _living(row: BlockRow, summary: Summary | None, dead: SeqSet) -> SeqSet:
             live.add(row.seq_base + difference)
         seqs = [row.seq_base + differences[at] for at in gone]
     else:
-        return live
+        return live, dead
     for seq in seqs:
         live.remove(seq)
         dead.add(seq)
-    return live
+    return live, dead
 
 
-def _add_controls(found: Evidence, summary: Summary) -> None:
+def _add_controls(found: KnownDeletes, summary: Summary) -> None:
     header, data, at = summary.header, bytes(summary.section(CONTROLS)), 0
     while at < len(data):
         try:
@@ -98,3 +96,6 @@ def _add_controls(found: Evidence, summary: Summary) -> None:
         elif record["kind"] == FLOOR:
             found.floor = max(found.floor, record["value"])
         at = record["stop"]
+
+
+__all__ = ["KnownDeletes", "missing_blocks", "read_known_deletes"]
