@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from itertools import pairwise
 
 from penstock.base.disk import Disk
 from penstock.check.agreement import last_seq_of, summary_differs
@@ -43,7 +44,7 @@ class BlockChecker:
         names = [*self.run.names, self.run.next_name]
         paths = [os.path.join(self.paths.blocks, name) if name else "" for name in names]
         header = self.read_header(paths[0])
-        for path, next_path in zip(paths, paths[1:], strict=False):
+        for path, next_path in pairwise(paths):
             next_header = self.read_header(next_path)
             try:
                 self.check_block(path, header, next_header)

@@ -105,8 +105,10 @@ def _print(done: Intake) -> None:
 
 
 class Targets:
-    """Which stream a line goes into. What a line calls it is what an export does (store/open/stream_folders.py), but for
-    the account that was asked for; a stream given as an option is looked for in all accounts, and is that of all lines.
+    """The stream that each line goes into.
+
+    A line names its stream as an export does (store/open/stream_folders.py), unless --account says where. A stream given
+    as an option is looked for in all accounts and takes all lines.
     """
 
     def __init__(self, store: OpenStore, wanted: str | None) -> None:

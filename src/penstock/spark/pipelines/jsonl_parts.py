@@ -1,7 +1,8 @@
-"""jsonl_parts: a `messages.jsonl` in ranges of bytes, each parsed by one task. Rules of a line: store/open/first_generation.py.
+"""jsonl_parts: a `messages.jsonl` in ranges of bytes, each parsed by one task.
 
-A line belongs to the range in which it begins. It is taken when its sequence lies above all those before it, so a task
-needs to know of the others only the highest sequence and the number of lines that come before its own.
+A line belongs to the range in which it begins; its rules are in store/open/first_generation.py. It counts when its
+sequence lies above all those before it, so a task needs only two facts from the other ranges: the highest sequence and
+the number of lines before its own.
 """
 
 from __future__ import annotations
