@@ -107,8 +107,8 @@ def _print(done: Intake) -> None:
 class Targets:
     """The stream that each line goes into.
 
-    A line names its stream as an export does (store/open/stream_folders.py), unless --account says where. A stream given
-    as an option is looked for in all accounts and takes all lines.
+    A line names its stream as an export does (store/open/stream_folders.py), unless --account says where. A stream
+    given as an option is looked for in all accounts and takes all lines.
     """
 
     def __init__(self, store: OpenStore, wanted: str | None) -> None:
