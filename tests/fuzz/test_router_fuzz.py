@@ -236,7 +236,7 @@ def feed(rng: random.Random, peer: Peer, data: bytes) -> None:
 def exchange(seed: int) -> None:
     rng = random.Random(seed)
     router, sublist = Router(), Sublist()
-    router.on_turn = lambda: None
+    router.on_tick = lambda: None
     router.add_sublist(sublist)
     clients = [Client(Peer(router, cid, sublist)) for cid in range(4)]
     for client in clients:
@@ -254,11 +254,11 @@ def exchange(seed: int) -> None:
         size = rng.choice((1, 5, 30, 200, 5000, 100_000, 1_000_000))
         chunk, streams[at] = streams[at][:size], streams[at][size:]
         feed(rng, clients[at].peer, chunk)
-        router.begin_turn_end()
+        router.begin_tick()
         router.take_batches()
         router.flush()
-        router.bury()
-        router.finish_turn_end()
+        router.free_removed()
+        router.finish_tick()
         for client in clients:
             client.heard = client.peer.frames()
         fed[at] += len(chunk)

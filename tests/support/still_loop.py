@@ -18,9 +18,9 @@ def still(server: EmbeddedServer) -> Iterator[None]:
         is_still.set()
         may_go.wait(30)
         sockets = server.server.turn.sockets
-        usual, sockets.look_ns = sockets.look_ns, 10**12  # all of it in one look, however busy the machine is
-        server.server.turn._look()
-        sockets.look_ns = usual
+        usual, sockets.poll_ns = sockets.poll_ns, 10**12  # all of it in one poll, however busy the machine is
+        server.server.turn._poll()
+        sockets.poll_ns = usual
 
     server.server.loop.call_soon_threadsafe(rest)
     is_still.wait(30)

@@ -43,7 +43,7 @@ class Sublist:
                 (groups.setdefault(queue, []) if queue else plain).append(service)
         return plain, list(groups.values())
 
-    def hearer_count(self, subject: bytes) -> int:
+    def subscriber_count(self, subject: bytes) -> int:
         plain, groups = self.subscribers(subject)
         return len(plain) + sum(len(group) for group in groups)
 

@@ -1,4 +1,4 @@
-"""Account: one subject space. Its clients, streams and services hear each other and nobody else."""
+"""Account: one subject space. Its clients, streams and services receive each other's messages and no others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Limits(Protocol):
 
 
 class Request:
-    """A message that a service heard. Its bytes are copies and may be kept."""
+    """A message that a service received. Its bytes are copies and may be kept."""
 
     __slots__ = ("account", "client", "headers", "payload", "reply", "subject")
 
@@ -53,7 +53,7 @@ class Request:
 
 
 class Service:
-    """A handler that hears a subject until it is closed."""
+    """A handler that is subscribed to a subject until it is closed."""
 
     __slots__ = ("_token", "account", "handler", "subject")
 
@@ -102,7 +102,7 @@ class Account:
         headers: bytes | None = None,
         reply: bytes | None = None,
     ) -> int:
-        """Publish to those who hear the subject and whom `origin` reaches (docs/publishes.md): how many heard it."""
+        """Publish to the subscribers that `origin` reaches (docs/publishes.md): how many there were."""
         return self.router.send(origin, self.sublist, subject, payload, headers, reply)
 
     def serve(self, subject: str, handler: Handler, queue: str | None = None) -> Service:
@@ -115,12 +115,12 @@ class Account:
             service.close()
 
     def has_interest(self, subject: bytes) -> bool:
-        """Does anyone hear `subject`?"""
-        return self.sublist.hearer_count(subject) > 0
+        """Whether `subject` has a subscriber."""
+        return self.sublist.subscriber_count(subject) > 0
 
     def matches(self, subject: bytes) -> int:
-        """How many subscriptions hear `subject`."""
-        return self.sublist.hearer_count(subject)
+        """How many subscriptions match `subject`."""
+        return self.sublist.subscriber_count(subject)
 
     @property
     def in_msgs(self) -> int:

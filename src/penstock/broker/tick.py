@@ -52,18 +52,18 @@ class Tick:
         self._waiting: set[Intake] = set()
         self._left: dict[Intake, None] = {}  # they have more answers: the next turn serves them, with what it brings
         self._gathering: list[Intake] = []  # their next commits wait for those who were answered in this turn
-        self._desks: dict[ConsumerDispatcher, None] = {}  # consumers heard something, or have more to deliver
+        self._dispatchers: dict[ConsumerDispatcher, None] = {}  # consumers heard something, or have more to deliver
         self.slice_ns = SLICE_NS  # how long one stream's consumers may deliver now
         self._call_soon = loop.call_soon
         self._ended = self._awake_until = 0.0
         self._idle_turns = IDLE_TURNS_MAX
         self._is_awake = False
-        self._is_asked = False  # for a turn
+        self._is_requested = False  # for a turn
         self._answer_until = 0.0
         self._pressure = pressure
-        self.sockets.hear(self.event_fd)
-        loop.add_reader(self.sockets.fd, self._look)
-        router.on_turn = self._ask
+        self.sockets.watch(self.event_fd)
+        loop.add_reader(self.sockets.fd, self._poll)
+        router.on_tick = self._request
 
     def close(self) -> None:
         """No stream may tell of its commits any more, and nothing is read from clients."""
@@ -72,52 +72,52 @@ class Tick:
         os.close(self.event_fd)
         if self._pressure is not None:
             self._pressure.close()
-        self.router.on_turn = _no_turn
+        self.router.on_tick = _no_tick
 
-    def _ask(self) -> None:
-        if not self._is_asked:
-            self._is_asked = True
-            self._call_soon(self._look_and_end)
+    def _request(self) -> None:
+        if not self._is_requested:
+            self._is_requested = True
+            self._call_soon(self._poll_and_end)
 
-    def _look_and_end(self) -> None:
+    def _poll_and_end(self) -> None:
         """A turn that was asked for; with what has come by now."""
-        self._is_asked = False
-        self.router.begin_turn_end()
-        self.sockets.look()
-        self.end(self.sockets.is_told)
+        self._is_requested = False
+        self.router.begin_tick()
+        self.sockets.poll()
+        self.end(self.sockets.is_signalled)
 
     def call_first(self, callback: Callable[..., object], *args: Any) -> None:
         """From any thread: call back on the loop's, before it reads what clients send after this."""
         self.sockets.first.append((callback, args))
-        self.loop.call_soon_threadsafe(self._look)
+        self.loop.call_soon_threadsafe(self._poll)
 
     def touch(self, intake: Intake) -> None:
         """`intake` has appended something."""
         self._touched[intake] = None
 
-    def touch_desk(self, dispatcher: ConsumerDispatcher) -> None:
+    def schedule_dispatcher(self, dispatcher: ConsumerDispatcher) -> None:
         """Consumers of a stream have something to do."""
-        self._desks[dispatcher] = None
+        self._dispatchers[dispatcher] = None
 
     def wait_for(self, intake: Intake) -> None:
         """`intake` has something that waits for a commit."""
         self._waiting.add(intake)
 
-    def end(self, is_told: bool = False) -> None:
-        """Submit, settle, flush: once for everything that came in this turn; `is_told` of a commit's end."""
+    def end(self, is_signalled: bool = False) -> None:
+        """Submit, settle, flush: once for everything that came in this turn; `is_signalled` of a commit's end."""
         now = perf_counter()
         self._idle_turns = 0 if now - self._ended < SOON_S else min(self._idle_turns + 1, IDLE_TURNS_MAX)
         self._answer_until = now + ANSWER_S
-        self.router.begin_turn_end()
+        self.router.begin_tick()
         self.router.take_batches()
-        if is_told:
+        if is_signalled:
             os.eventfd_read(self.event_fd)
             self._serve_waiting()
-        if self._desks:  # before the streams: what acks delete goes into the same commit
-            dispatchers, self._desks = self._desks, {}
+        if self._dispatchers:  # before the streams: what acks delete goes into the same commit
+            dispatchers, self._dispatchers = self._dispatchers, {}
             self._share(len(dispatchers))
             for dispatcher in dispatchers:
-                self._serve_desk(dispatcher)
+                self._serve_dispatcher(dispatcher)
         if self._touched:
             touched, self._touched = self._touched, {}
             self._share(len(touched))
@@ -147,7 +147,7 @@ class Tick:
                 intake.submit()
             intake.settle()
             while intake.ingest.is_due:
-                self.sockets.look()  # those who were answered say more: that is read, and costs no turn of its own
+                self.sockets.poll()  # those who were answered say more: that is read, and costs no turn of its own
                 intake.answer()
                 if perf_counter() >= self._answer_until:
                     break
@@ -179,7 +179,7 @@ class Tick:
             # What came, and was refused, has nothing to wait for: it stays touched, and the next turn answers it.
             self._wait_if_so(intake)
 
-    def _serve_desk(self, dispatcher: ConsumerDispatcher) -> None:
+    def _serve_dispatcher(self, dispatcher: ConsumerDispatcher) -> None:
         try:
             dispatcher.serve()
         except Exception:
@@ -187,13 +187,13 @@ class Tick:
 
     def _flush(self) -> None:
         self.router.flush()
-        self.router.bury()
-        self.router.finish_turn_end()
+        self.router.free_removed()
+        self.router.finish_tick()
         if self._left:
             self._touched |= self._left
             self._left.clear()
-        if self._touched or self._desks:  # what was answered or republished went into a stream; or there is more
-            self._ask()
+        if self._touched or self._dispatchers:  # what was answered or republished went into a stream; or there is more
+            self._request()
         self._ended = perf_counter()
         if self._may_poll():
             self._awake_until = self._ended + (LINGER_COMMIT_S if self._waiting else LINGER_S)
@@ -210,20 +210,20 @@ class Tick:
         """Look at the sockets once more without sleeping."""
         if perf_counter() < self._awake_until:
             self._call_soon(self._stay_awake)
-            self._look(SPIN_NS)
+            self._poll(SPIN_NS)
         else:
             self._is_awake = False
 
-    def _look(self, spin_ns: int = 0) -> None:
+    def _poll(self, spin_ns: int = 0) -> None:
         """Read what clients have sent, and hear of commits: that is a turn."""
-        self.router.begin_turn_end()
-        if not self.sockets.look(spin_ns):
-            self.router.put_off_turn_end()
-        elif not self.sockets.is_told and not self._touched and not self._desks and self.router.can_wait():
-            self.router.put_off_turn_end()  # a turn costs more than such a message
+        self.router.begin_tick()
+        if not self.sockets.poll(spin_ns):
+            self.router.postpone_tick()
+        elif not self.sockets.is_signalled and not self._touched and not self._dispatchers and self.router.can_wait():
+            self.router.postpone_tick()  # a turn costs more than such a message
             self._awake_until = perf_counter() + LINGER_COMMIT_S
         else:
-            self.end(self.sockets.is_told)
+            self.end(self.sockets.is_signalled)
 
     def forget(self, intake: Intake) -> None:
         """`intake` is closed."""
@@ -231,10 +231,10 @@ class Tick:
         self._touched.pop(intake, None)
         self._left.pop(intake, None)
 
-    def forget_desk(self, dispatcher: ConsumerDispatcher) -> None:
+    def forget_dispatcher(self, dispatcher: ConsumerDispatcher) -> None:
         """`dispatcher` is closed."""
-        self._desks.pop(dispatcher, None)
+        self._dispatchers.pop(dispatcher, None)
 
 
-def _no_turn() -> None:
+def _no_tick() -> None:
     """The router's last turn is over: what connections that end still say is sent by nobody."""

@@ -283,7 +283,7 @@ class Connection(Link):
             self._is_waiting = True
             self.transport.pause_reading()
             assert ingest.endpoint is not None, "a closed stream gets no messages"
-            ingest.endpoint.call_with_room(self._has_room)
+            ingest.endpoint.call_when_caught_up(self._has_room)
 
     def _has_room(self) -> None:
         self._is_waiting = False

@@ -31,9 +31,9 @@ class Place:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.sockets = EpollSet(self.loop)
-        self.sockets.look_ns = self.sockets.end_ns = 10**12  # however busy the machine is: all in one turn
+        self.sockets.poll_ns = self.sockets.end_ns = 10**12  # however busy the machine is: all in one turn
         self.router = Router()
-        self.router.on_turn = lambda: None
+        self.router.on_tick = lambda: None
         self.sublist = Sublist()
         self.peers: list[socket.socket] = []
 
@@ -51,7 +51,7 @@ class Place:
 
     def look(self, times: int = 1) -> None:
         for _ in range(times):
-            self.sockets.look()
+            self.sockets.poll()
             self.run()
 
     def close(self) -> None:
@@ -180,7 +180,7 @@ def test_all_that_have_something_are_read_in_one_look(place: Place) -> None:
     for n, peer in enumerate(peers):
         if n % 3:
             peer.send(b"%d" % n)
-    assert place.sockets.look() == sum(1 for n in range(100) if n % 3)
+    assert place.sockets.poll() == sum(1 for n in range(100) if n % 3)
     assert [each.data for each in told] == [b"%d" % n if n % 3 else b"" for n in range(100)]
 
 
@@ -192,7 +192,7 @@ def test_what_is_paused_is_not_read_until_it_goes_on(place: Place) -> None:
     place.look()
     assert told.data == b""
     peer.close()  # while nobody listens: noticed afterwards, and nothing spins on it
-    assert place.sockets.look() == 0
+    assert place.sockets.poll() == 0
     transport.resume_reading()
     place.look(2)
     assert told.data == b"now"
@@ -212,22 +212,22 @@ def test_another_protocol_takes_over(place: Place) -> None:
 def test_a_descriptor_of_somebody_else_is_told_of(place: Place) -> None:
     fd = os.eventfd(0, os.EFD_NONBLOCK)
     try:
-        place.sockets.hear(fd)
-        assert place.sockets.look() == 0 and not place.sockets.is_told
+        place.sockets.watch(fd)
+        assert place.sockets.poll() == 0 and not place.sockets.is_signalled
         os.eventfd_write(fd, 1)
-        assert place.sockets.look(1_000_000) == 1 and place.sockets.is_told
+        assert place.sockets.poll(1_000_000) == 1 and place.sockets.is_signalled
         os.eventfd_read(fd)
-        assert place.sockets.look(1_000) == 0 and not place.sockets.is_told
+        assert place.sockets.poll(1_000) == 0 and not place.sockets.is_signalled
     finally:
         os.close(fd)
 
 
 def test_a_look_from_within_a_look_does_nothing(place: Place) -> None:
     found: list[int] = []
-    first, second = Told(lambda _: found.append(place.sockets.look())), Told()
+    first, second = Told(lambda _: found.append(place.sockets.poll())), Told()
     for each in (first, second):
         place.pair(each)[1].send(b"x")
-    assert place.sockets.look() == 2
+    assert place.sockets.poll() == 2
     assert found == [0]
     assert (first.data, second.data) == (b"x", b"x")
 
@@ -241,10 +241,10 @@ def test_what_another_thread_wants_first_is_done_before_anything_is_read(
         place.pair(told)[1].send(b"x")
     place.sockets.first.append((happened.append, ("first",)))
     place.sockets.first.append((lambda: 1 // 0, ()))
-    assert place.sockets.look() == 7
+    assert place.sockets.poll() == 7
     assert happened == ["first", "read 0", 0, "read 1", 1, "read 2"]
     assert "ZeroDivisionError" in caplog.text
-    assert place.sockets.look(10**9) == 1, "it does not look again while there is something"
+    assert place.sockets.poll(10**9) == 1, "it does not look again while there is something"
     assert happened[-1] == 2
 
 
@@ -316,17 +316,17 @@ def test_gathering_ends_when_somebody_has_something_to_get(place: Place) -> None
 def test_gathering_ends_when_it_is_told_of_something(place: Place) -> None:
     fd = os.eventfd(0, os.EFD_NONBLOCK)
     try:
-        place.sockets.hear(fd)
+        place.sockets.watch(fd)
         chain = Chain(place, *[PUB] * 8)
         os.eventfd_write(fd, 1)
-        assert chain.gather(5) == 1 and place.sockets.is_told
+        assert chain.gather(5) == 1 and place.sockets.is_signalled
     finally:
         os.close(fd)
 
 
 def test_after_its_time_a_look_ends_and_the_next_goes_on_where_it_was(place: Place) -> None:
     """What a hundred clients had sent was read in one go, however long that took; but nobody may be left out."""
-    place.sockets.look_ns = 0
+    place.sockets.poll_ns = 0
     order: list[int] = []
     told = [Told(lambda data, n=n: order.append(n)) for n in range(5)]  # type: ignore[misc]
     pairs = [place.pair(one) for one in told]
@@ -335,23 +335,23 @@ def test_after_its_time_a_look_ends_and_the_next_goes_on_where_it_was(place: Pla
             peer.send(b"x" * 65_536)  # a read takes as much: there is always more
     while len(order) < 20:
         before = len(order)
-        place.sockets.look()
+        place.sockets.poll()
         assert len(order) == before + 1
     for start in range(0, 20, 5):
         assert sorted(order[start : start + 5]) == [0, 1, 2, 3, 4]
 
 
 def test_a_look_that_ends_early_has_heard_of_commits(place: Place) -> None:
-    place.sockets.look_ns = 0
+    place.sockets.poll_ns = 0
     pairs = [place.pair(Told()) for _ in range(3)]
     fd = os.eventfd(0, os.EFD_NONBLOCK)
     try:
-        place.sockets.hear(fd)
+        place.sockets.watch(fd)
         for _, peer in pairs:
             peer.send(b"x")
         os.eventfd_write(fd, 1)
-        place.sockets.look()
-        assert place.sockets.is_told
+        place.sockets.poll()
+        assert place.sockets.is_signalled
     finally:
         os.close(fd)
 
@@ -488,7 +488,7 @@ def test_one_that_cannot_be_begun_is_left_to_the_caller(place: Place) -> None:
         with pytest.raises(RuntimeError, match="on purpose"):
             Socket(place.sockets, ours, told)
         peer.send(b"x")
-        assert place.sockets.look() == 0
+        assert place.sockets.poll() == 0
         place.sockets.close()
         place.run()
         assert told.events == [] and ours.fileno() >= 0
@@ -518,7 +518,7 @@ def test_with_the_sockets_all_of_them_end(place: Place) -> None:
     place.run()
     assert [each.events[-1] for each in told] == [None, None, None]
     assert all(read_all(peer) is not None and is_ended(peer) for peer in peers)
-    assert place.sockets.look() == 0
+    assert place.sockets.poll() == 0
 
 
 def test_one_that_is_paused_ends_with_the_sockets_too(place: Place) -> None:

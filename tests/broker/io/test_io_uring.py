@@ -74,7 +74,7 @@ class Place:
     def __init__(self, count: int) -> None:
         before = rings()
         self.router, self.sublist = Router(), Sublist()
-        self.router.on_turn = lambda: None
+        self.router.on_tick = lambda: None
         self.router.send_together()
         (self.ring,) = rings() - before
         self.subscribers = [Subscriber(self, cid) for cid in range(1, count + 1)]

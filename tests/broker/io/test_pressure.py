@@ -93,10 +93,10 @@ def test_the_turn_asks_before_it_polls(account: Account, is_short: bool) -> None
     polls: list[int] = []
 
     class Watched(Tick):
-        def _look(self, spin_ns: int = 0) -> None:
+        def _poll(self, spin_ns: int = 0) -> None:
             if spin_ns:
                 polls.append(spin_ns)
-            super()._look(spin_ns)
+            super()._poll(spin_ns)
 
     async def run() -> None:
         found = Pressure(str(account.path))

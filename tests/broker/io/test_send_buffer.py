@@ -102,7 +102,7 @@ class Exchange:
 
     def __init__(self, subscribers: int) -> None:
         self.router, self.sublist = Router(), Sublist()
-        self.router.on_turn = lambda: None
+        self.router.on_tick = lambda: None
         self.publisher, *self.subscribers = (Peer(self.router, n + 1) for n in range(subscribers + 1))
         for peer in (self.publisher, *self.subscribers):
             peer.is_verbose = peer.is_pedantic = False

@@ -90,17 +90,17 @@ class Place:
         self.router.add_sublist(self.sublist)
         self.peers: list[Peer] = []
         self.turns = 0
-        self.router.on_turn = self._ask
+        self.router.on_tick = self._ask
 
     def _ask(self) -> None:
         self.turns += 1
 
     def turn(self) -> None:
-        self.router.begin_turn_end()
+        self.router.begin_tick()
         self.router.take_batches()
         self.router.flush()
-        self.router.bury()
-        self.router.finish_turn_end()
+        self.router.free_removed()
+        self.router.finish_tick()
 
 
 def pub(subject: bytes, payload: bytes = b"", reply: bytes = b"") -> bytes:
@@ -282,7 +282,7 @@ def test_a_service_that_is_removed_while_it_is_called_is_not_called_again() -> N
     def once(client: object, subject: bytes, *rest: object) -> None:
         called.append(subject)
         place.sublist.remove_service(token)
-        place.router.bury()
+        place.router.free_removed()
         gc.collect()
 
     token = place.sublist.add_service(once, b"a.>")

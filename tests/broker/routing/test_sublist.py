@@ -59,7 +59,7 @@ class Subscriptions(RuleBasedStateMachine):
         assert normal(self.sublist.subscribers(subject)) == expected
         assert normal(self.sublist.subscribers(subject)) == expected, "from the cache"
         assert normal(self.sublist.subscribers(subject, cached=False)) == expected
-        assert self.sublist.hearer_count(subject) == self.model.hearer_count(subject)
+        assert self.sublist.subscriber_count(subject) == self.model.subscriber_count(subject)
         self.asked.append(subject)
 
     @rule(data=st.data())

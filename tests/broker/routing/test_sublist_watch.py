@@ -13,7 +13,7 @@ class Place:
 
     def __init__(self) -> None:
         self.router, self.sublist = Router(), Sublist()
-        self.router.on_turn = lambda: None
+        self.router.on_tick = lambda: None
 
     def subscribe(self, subject: str, queue: str = "") -> InsideClient:
         client = InsideClient(self.router, self.sublist)

@@ -26,7 +26,7 @@ class Place:
     def __init__(self) -> None:
         self.store = MemoryStore("S", Limits(subjects=("s.>",), block_size=1 << 16), SYSTEM)
         self.router, self.sublist = Router(), Sublist()
-        self.router.on_turn = lambda: None
+        self.router.on_tick = lambda: None
         self.router.add_sublist(self.sublist)
         self.sender = DirectSender(self.router, self.sublist, self.store.engine, b"S")
         self._heard: list[tuple[bytes | None, bytes]] = []

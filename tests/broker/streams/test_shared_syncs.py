@@ -224,7 +224,7 @@ def test_what_was_put_off_is_answered_and_kept_when_the_server_stops(tmp_path: P
 
 
 class Meddling:
-    """A loop's sockets, with something that happens just before they are looked at from within the end of a turn."""
+    """A loop's sockets, with something that happens just before they are polled from within the end of a turn."""
 
     def __init__(self, server: EmbeddedServer, before: Callable[[], None], what: str) -> None:
         self._turn = server.server.turn
@@ -234,10 +234,10 @@ class Meddling:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
-    def look(self, spin_ns: int = 0) -> int:
-        if self._what == "look" and sys._getframe(1).f_code.co_name == "_serve":
+    def poll(self, spin_ns: int = 0) -> int:
+        if self._what == "poll" and sys._getframe(1).f_code.co_name == "_serve":
             self._before()
-        return self._real.look(spin_ns)
+        return self._real.poll(spin_ns)
 
     def gather(self, *asked: Any) -> None:
         if self._what == "gather":
@@ -277,7 +277,7 @@ def test_what_is_rolled_back_while_others_are_answered_is_not_acknowledged(
             assert time.monotonic() < until
         late.send(late.pub("s.y", b"y" * 20_000, "_INBOX.t.0"))  # appended when it is read, which rolls back before
 
-    Meddling(server, fail_and_roll_back, "look")
+    Meddling(server, fail_and_roll_back, "poll")
     disk.fail_at(2, errno.EIO, kinds=SYNC_KINDS)
     with disk.holding("sync_file"):
         with still(server):  # they come in one turn

@@ -127,7 +127,7 @@ class ConsumerDispatcher:
     # Work.
 
     def _has_work(self) -> None:
-        self.turn.touch_desk(self)
+        self.turn.schedule_dispatcher(self)
 
     def _tell(self) -> None:
         """Somebody else in this process, maybe in another thread, published, or told a consumer something."""
@@ -180,7 +180,7 @@ class ConsumerDispatcher:
             if not self.scheduler.has_work:
                 return
             if self.scheduler.serve(store.clock.now_ns(), self.turn.slice_ns):
-                self.turn.touch_desk(self)
+                self.turn.schedule_dispatcher(self)
             self._write_down()
             if self._cooling is None and self.consumers.windows.count:
                 self._cooling = self.loop.call_later(COOL_S, self._cool)
@@ -311,4 +311,4 @@ class ConsumerDispatcher:
             delivery.close(DELETED)
         self.deliveries.clear()
         self.scheduler.close()
-        self.turn.forget_desk(self)
+        self.turn.forget_dispatcher(self)

@@ -9,7 +9,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
 from penstock.broker.routing.origin cimport KIND_CLIENT, ORIGIN_DELIVERY, ORIGIN_STATUS, reaches
-from penstock.broker.routing.sublist cimport Answer
+from penstock.broker.routing.sublist cimport MatchResult
 
 cdef enum:
     BACKLOG_MAX = 1048576                  # bytes that may wait for a client before it is sent no more
@@ -74,7 +74,7 @@ cdef class Outbox:
 
     cdef int update_interest(self, const uint8_t* subject, uint32_t size, Interest* interest) except -1:
         """Look up the subscribers of `subject` again if subscriptions have changed since the last time."""
-        cdef Answer* answer
+        cdef MatchResult* answer
         cdef uint32_t n, count
         if interest.generation != self.sublist.generation:
             answer = self.sublist.match(subject, size, False)
@@ -95,7 +95,7 @@ cdef class Outbox:
 
         Only the most specific subscriptions count; a client that listens with a wider wildcard does not delay the consumer.
         """
-        cdef Answer* answer
+        cdef MatchResult* answer
         cdef Client client
         cdef uint32_t n, count, narrowest = 0
         cdef bint found = False

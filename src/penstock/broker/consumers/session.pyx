@@ -412,7 +412,7 @@ cdef class ConsumerSession(Subscriber):
             n += 1
 
     cdef int queue_reply(self, const uint8_t* reply, uint32_t size) except -1:
-        """Answer the sender of an ack once the ack is durable, if it gave a reply subject."""
+        """MatchResult the sender of an ack once the ack is durable, if it gave a reply subject."""
         if size:
             self.scheduler.replies.append(reply[:size])
         return 0

@@ -1,7 +1,7 @@
-"""EpollSet: what the clients of one loop have sent, read in one go. The loop watches one descriptor for all of them.
+"""EpollSet: reads what the clients of one loop have sent, all in one go. The loop watches one descriptor for all of them.
 
-A loop's own transports ask Python twice for each read, where to and what now. For a client with one small message in
-flight that costs more than the message. Here a look reads every socket that has something straight into the router.
+The transports of asyncio call Python twice for each read, which costs more than one small message. Here one poll reads every
+socket that has something straight into the router.
 """
 import logging
 import os
@@ -36,12 +36,12 @@ cdef extern from "sys/socket.h" nogil:
 
 cdef enum:
     EVENTS_MAX = 128                       # of one look: the others come with the next
-    LOOK_SIZE = 1048576                    # after so much of one client the others come, …
-    LOOK_MSGS = 500                        # … or after so many messages: a turn costs as much as a hundred of them
-    LOOK_NS = 1500000                      # after so long a turn ends first, and the others come with the next look
+    POLL_SIZE = 1048576                    # after so much of one client the others come, …
+    POLL_MSGS = 500                        # … or after so many messages: a turn costs as much as a hundred of them
+    POLL_NS = 1500000                      # after so long a turn ends first, and the others come with the next look
     TAKEN_MIN = 8                          # so many are appended while others are waited for
-    END_NS = 500000                        # so long the ends of connections are told in one turn
-    READ_SIZE = 65536                      # for those who are handed what was read
+    END_NS = 500000                        # about how long `connection_lost` is called in one turn
+    READ_SIZE = 65536                      # for protocols that are not links
     FULL = 65536                           # so much waiting, and the protocol is told to pause; a quarter, and it goes on
 
 cdef int64_t NO_END = 0x3FFFFFFFFFFFFFFFLL
@@ -57,7 +57,7 @@ cdef class EpollSet:
         self.gone = []
         self.first = deque()
         self.ended = deque()
-        self.look_ns = LOOK_NS
+        self.poll_ns = POLL_NS
         self.end_ns = END_NS
 
     def __init__(self, loop):
@@ -71,11 +71,11 @@ cdef class EpollSet:
             c_close(self.fd)
 
     def close(self):
-        """Those that are still there end."""
+        """Close the sockets that are still there."""
         cdef Socket socket
         for socket in tuple(self.members):
             socket.lose(None)
-        self.end_ns = NO_END               # nobody is served any more who could wait for it
+        self.end_ns = NO_END               # no client is served any more that would wait meanwhile
         if self.fd >= 0:
             c_close(self.fd)
             self.fd = -1
@@ -86,7 +86,7 @@ cdef class EpollSet:
         return len(self.members)
 
     cdef int end_soon(self, Socket socket, bint is_eof, object error) except -1:
-        """Tell a socket's protocol of its end: not from within a call of its own, and of many ends a few in one turn."""
+        """Have a socket's protocol called about its end: never within a call of its own, and only some ends in one turn."""
         self.ended.append((socket, is_eof, error))
         if len(self.ended) == 1:
             self.call_soon(self._tell_ends)
@@ -111,8 +111,8 @@ cdef class EpollSet:
         if self.ended:
             self.call_soon(self._tell_ends)
 
-    def hear(self, int fd):
-        """`fd` belongs to somebody else: a look only tells, in `is_told`, that something is there."""
+    def watch(self, int fd):
+        """Watch a descriptor that is no client's: `is_signalled` tells that it is readable."""
         cdef epoll_event event
         event.events = EPOLLIN
         event.data.ptr = NULL
@@ -134,49 +134,49 @@ cdef class EpollSet:
             raise OSError(errno, os.strerror(errno))
         return count
 
-    def look(self, int64_t spin_ns=0):
+    def poll(self, int64_t spin_ns=0):
         """Call those of `first`, read what has come, send what waited where there is room now: how many had something.
 
         Where there is nothing it looks again, without sleeping, for as long as is said. From within a look it does nothing.
         """
-        if self.is_looking:
+        if self.is_polling:
             return 0
-        self.is_looking = True
+        self.is_polling = True
         try:
-            return self.look_once(spin_ns)
+            return self.poll_once(spin_ns)
         finally:
-            self.is_looking = False
+            self.is_polling = False
 
     def gather(self, Router router not None, Py_ssize_t wanted, int64_t quiet_ns, int64_t most_ns):
-        """Read on until so many messages have come, nothing more does, or something else is to be done.
+        """Read until `wanted` messages have come, no more come, or something else is to be done.
 
-        What has come is taken meanwhile: few are left to be appended when the last one is there, for which all others wait.
+        Messages are appended meanwhile: few are left to append when the last one comes, for which all others wait.
         """
         cdef int64_t until = monotonic_ns() + most_ns
         while not router.has_others() and router.gathered() < wanted and monotonic_ns() < until:
             if router.gathered() >= TAKEN_MIN:
                 wanted -= router.take_batches()
-            if self.look(quiet_ns) == 0 or self.is_told:
+            if self.poll(quiet_ns) == 0 or self.is_signalled:
                 break
 
-    cdef int look_once(self, int64_t spin_ns) except -1:
+    cdef int poll_once(self, int64_t spin_ns) except -1:
         cdef epoll_event events[EVENTS_MAX]
         cdef Socket socket
         cdef int n, at, count, begin = 0, called = 0
         cdef int64_t until
         cdef bint has_read = False
         self.gone.clear()
-        self.is_told = False
-        if self.fd < 0:                    # a turn that was asked for before the end
+        self.is_signalled = False
+        if self.fd < 0:                    # a tick that was requested before the end
             return 0
         if self.first:
             spin_ns = 0
         count = self.wait(events, spin_ns)
-        until = monotonic_ns() + self.look_ns
+        until = monotonic_ns() + self.poll_ns
         called = self.call_first()
         for n in range(count):
             if events[n].data.ptr == NULL:
-                self.is_told = True
+                self.is_signalled = True
             elif events[n].data.ptr == self.next_one:
                 begin = n                  # the last look came as far as this one
         self.next_one = NULL
@@ -199,14 +199,14 @@ cdef class EpollSet:
         return count + called
 
     cdef int call_first(self) except -1:
-        """What other threads want done before anything more is read: how much it was."""
+        """Run the callbacks of other threads before anything more is read: how many there were."""
         cdef int called = 0
         while self.first:
             callback, args = self.first.popleft()
             called += 1
             try:
                 callback(*args)
-            except Exception:              # noqa: it is not the clients'
+            except Exception:              # noqa: the clients are read all the same
                 log.exception("%r failed", callback)
         return called
 
@@ -225,7 +225,7 @@ cdef class Socket:
         sockets.members.add(self)
         try:
             protocol.connection_made(self)
-            self.look_for()
+            self.watch_events()
         except BaseException:              # the caller has it: nothing of it stays here
             sockets.members.discard(self)
             raise
@@ -234,7 +234,7 @@ cdef class Socket:
         return f"<Socket {self.fd} of {self.protocol!r}>"
 
     def set_protocol(self, protocol):
-        """Who hears of what comes from now on."""
+        """Call another protocol from now on."""
         self.protocol = protocol
         self.link = protocol if getattr(protocol, "is_straight", False) else None
 
@@ -248,8 +248,8 @@ cdef class Socket:
                 return default
         return default
 
-    cdef int look_for(self) except -1:
-        """Tell epoll what we want to hear of."""
+    cdef int watch_events(self) except -1:
+        """Tell epoll which events we wait for."""
         cdef epoll_event event
         cdef uint32_t wanted = 0
         cdef int what
@@ -278,13 +278,13 @@ cdef class Socket:
     cdef int read(self) except -1:
         cdef ssize_t size, total
         cdef uint64_t stop
-        cdef int64_t until = monotonic_ns() + self.sockets.look_ns // 2
+        cdef int64_t until = monotonic_ns() + self.sockets.poll_ns // 2
         cdef bytes data = None
         if self.link is not None:
-            stop = self.link.in_msgs + LOOK_MSGS
+            stop = self.link.in_msgs + POLL_MSGS
             total = size = self.link.receive(self.fd)
             while (size > 0 and self.interest & EPOLLIN and self.link is not None and self.link.is_full_read
-                   and total < LOOK_SIZE and self.link.in_msgs < stop and monotonic_ns() < until):
+                   and total < POLL_SIZE and self.link.in_msgs < stop and monotonic_ns() < until):
                 size = self.link.receive(self.fd)
                 total += size
         else:
@@ -295,7 +295,7 @@ cdef class Socket:
                 self.protocol.data_received(data[:size])
         elif size == 0:
             self.is_eof = True
-            self.look_for()
+            self.watch_events()
             self.sockets.end_soon(self, True, None)
         elif errno != EAGAIN and errno != EINTR:
             self.lose(OSError(errno, os.strerror(errno)))
@@ -320,7 +320,7 @@ cdef class Socket:
                 sent = 0
             self.waiting = SendBuffer()
         self.waiting.add(<const uint8_t*>PyBytes_AS_STRING(data) + sent, size - sent)
-        self.wait_for_room()
+        self.watch_writable()
 
     def take(self, Client client not None):
         """Send all that waits for a client, as `write` does: how much it was. Its buffers are ours from now on."""
@@ -335,19 +335,19 @@ cdef class Socket:
         if is_first:
             self.drain()
         if self.waiting is not None:
-            self.wait_for_room()
+            self.watch_writable()
         return size
 
-    cdef int wait_for_room(self) except -1:
-        """Something waits: have epoll tell when the socket takes it, and the protocol when it is much."""
-        self.look_for()
+    cdef int watch_writable(self) except -1:
+        """Bytes wait: watch for the socket to become writable, and pause the protocol if they are many."""
+        self.watch_events()
         if not self.is_full and self.waiting.size > FULL:
             self.is_full = True
             self.protocol.pause_writing()
         return 0
 
     cdef int drain(self) except -1:
-        """The socket takes something again."""
+        """Send what waits: the socket is writable."""
         cdef ssize_t sent = self.waiting.send(self.fd)
         if sent < 0:
             if errno != EAGAIN and errno != EINTR:
@@ -358,7 +358,7 @@ cdef class Socket:
             if self.is_over:
                 self.lose(None)
                 return 0
-            self.look_for()
+            self.watch_events()
         if self.is_full and self.get_write_buffer_size() <= FULL // 4:
             self.is_full = False
             self.protocol.resume_writing()
@@ -371,11 +371,11 @@ cdef class Socket:
 
     def pause_reading(self):
         self.is_paused = True
-        self.look_for()
+        self.watch_events()
 
     def resume_reading(self):
         self.is_paused = False
-        self.look_for()
+        self.watch_events()
 
     # The end.
 
@@ -383,13 +383,13 @@ cdef class Socket:
         return self.is_over or self.is_lost
 
     def close(self):
-        """Read nothing more; end once what waits is sent."""
+        """Read nothing more; end once all that waits is sent."""
         if not self.is_over:
             self.is_over = True
             if self.waiting is None:
                 self.lose(None)
             else:
-                self.look_for()
+                self.watch_events()
 
     def abort(self):
         """End at once."""
@@ -399,7 +399,7 @@ cdef class Socket:
         if not self.is_lost:
             self.is_lost = self.is_over = True
             self.waiting = None
-            self.look_for()
+            self.watch_events()
             self.sockets.members.discard(self)
             self.sockets.gone.append(self)
             self.sockets.end_soon(self, False, error)

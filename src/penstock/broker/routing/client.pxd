@@ -1,4 +1,4 @@
-# One connection as the compiled side knows it: what it may do, what it hears, what waits to be sent to it.
+# Client: the compiled part of one connection: its permissions, its subscriptions, and the bytes that wait to be sent.
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from penstock.broker.routing.permissions cimport Permissions
@@ -14,7 +14,7 @@ cdef class Client:
     cdef public bint is_verbose
     cdef public bint is_pedantic
     cdef public bint has_echo
-    cdef public bint has_headers           # told in CONNECT: HMSG may be sent
+    cdef public bint has_headers           # set in CONNECT: HMSG may be sent
     cdef public bint takes_headers         # the server has headers on, and so has the client
     cdef public bint has_no_responders
     cdef public bint is_system             # of the system account
@@ -59,7 +59,7 @@ cdef class Client:
     cdef bint leave_some(self, uint32_t most) except -1
     cdef int add_drain_waiter(self, object subscriber) except -1
     cdef void release_out(self) noexcept
-    cdef uint8_t* room(self, size_t size) except NULL
+    cdef uint8_t* reserve(self, size_t size) except NULL
     cdef inline void wrote(self, size_t size) noexcept:
         self.out_fill += size
         self.out_size += size

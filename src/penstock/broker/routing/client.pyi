@@ -5,7 +5,7 @@ from penstock.broker.routing.sublist import Sublist
 from penstock.broker.streams.ingest import Ingest
 
 class ClientHooks(Protocol):
-    """What the router and a link call on a client for the work that needs Python. server/connection.py implements it."""
+    """What the router and a link call on a client for the work that needs Python; server/connection.py has it."""
 
     def connected(self, text: bytes) -> None:
         """CONNECT was received, with its JSON."""
@@ -50,7 +50,7 @@ class ClientHooks(Protocol):
         """The client sends slow commands faster than others get their turn: pause reading, then `unthrottle`."""
 
     def wait_for_stream(self, ingest: Ingest) -> None:
-        """The client publishes to a stream faster than the disk writes: pause reading until the stream has caught up."""
+        """The client publishes to a stream faster than the disk writes: pause reading until that has caught up."""
 
 class Client(ClientHooks):
     """What a connection is allowed, what it subscribes to, and what waits for it."""

@@ -16,7 +16,7 @@ cdef inline uint32_t _home(const uint8_t* sid, uint32_t size, uint32_t capacity)
 
 
 cdef class Client:
-    """What a connection is allowed, hears, and has waiting for it."""
+    """What a connection is allowed, what it subscribes to, and what waits for it."""
 
     def __cinit__(self, *args, **kwargs):
         self.has_echo = self.is_verbose = self.is_pedantic = True
@@ -101,20 +101,20 @@ cdef class Client:
         return 0
 
     cdef void release_out(self) noexcept:
-        """The buffer is empty: a large one goes to whoever needs one next. Warm memory, and who rests has none."""
+        """The buffer is empty: a large one goes to the next client that needs one. Its memory is in the cache, and an idle client has none."""
         if self.out_capacity > SMALL_MAX:
             give_buffer(self.out, self.out_capacity)
             self.out = NULL
             self.out_capacity = 0
 
-    cdef uint8_t* room(self, size_t size) except NULL:
-        """Where the next `size` bytes go; `wrote` says how many they were."""
+    cdef uint8_t* reserve(self, size_t size) except NULL:
+        """Space for the next `size` bytes; `wrote` tells how many were written."""
         cdef size_t capacity = self.out_capacity
         cdef void* grown
         if self.out_fill + size <= capacity:
             return self.out + self.out_fill
         if self.out_fill + size > PIECE_SIZE and self.out_fill:
-            self.pile(0)                   # what is full stays where it is
+            self.pile(0)                   # a full buffer is not copied
             capacity = 0
         if self.out_fill + size > SMALL_MAX:
             grown = take_buffer(max(self.out_fill + size, <size_t>PIECE_SIZE), &capacity)
@@ -135,12 +135,12 @@ cdef class Client:
         return self.out + self.out_fill
 
     cdef int put(self, const uint8_t* data, size_t size) except -1:
-        memcpy(self.room(size), data, size)
+        memcpy(self.reserve(size), data, size)
         self.wrote(size)
         return 0
 
     cdef int pile(self, size_t start) except -1:
-        """Put the buffer, from byte `start` on, behind the pieces that wait; the next bytes go into another."""
+        """Put the buffer, from byte `start` on, behind the pieces that wait; the next bytes go into a new buffer."""
         if self.piled is None:
             self.piled = SendBuffer()
         self.piled.append(self.out, start, self.out_fill, self.out_capacity)
@@ -149,7 +149,7 @@ cdef class Client:
         return 0
 
     cdef int pass_on(self, SendBuffer to) except -1:
-        """Put all that waits behind the pieces of somebody else."""
+        """Put all that waits behind the pieces of a transport's buffer."""
         if self.piled is not None:
             to.move_from(self.piled)
         if self.out_fill >= HANDED_MIN or (self.out_fill and to.last == NULL):
@@ -186,7 +186,7 @@ cdef class Client:
         return b"".join(found)
 
     def drop_out(self):
-        """Nobody will be sent what waits."""
+        """Drop all that waits to be sent."""
         if self.piled is not None:
             self.piled.clear()
         self.out_fill = self.out_size = 0
@@ -195,7 +195,7 @@ cdef class Client:
     # In.
 
     cdef int hold(self, const uint8_t* data, size_t size) except -1:
-        """Keep bytes for the next time."""
+        """Keep bytes of a command that is not whole yet."""
         cdef void* grown
         if self.held_size + size > self.held_capacity:
             grown = realloc(self.held, max(self.held_size + size, 256))
@@ -307,7 +307,7 @@ cdef class Client:
         return gone
 
     def leave(self):
-        """Leave the account: nothing is heard any more."""
+        """Leave the account: all subscriptions end."""
         self.leave_some(self.sub_count)
 
     cdef bint leave_some(self, uint32_t most) except -1:
@@ -331,6 +331,6 @@ cdef class Client:
         return True
 
     def forget_subs(self):
-        """The connection is gone. `held` stays until we go: batches of the read that closed us may point into it."""
+        """The connection is gone. `held` stays until this object is freed: batches of the read that closed it may point into it."""
         self.is_closed = True
         self.leave()

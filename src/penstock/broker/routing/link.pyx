@@ -20,7 +20,7 @@ cdef extern from "sys/socket.h" nogil:
 
 cdef enum:
     READ_SIZE = 262144                     # messages that stay in the cache until they are appended
-    READ_MIN = 8192                        # for those whose messages many hear: …
+    READ_MIN = 8192                        # for clients whose messages have many subscribers: …
     LARGE = 32768                          # what a large one is
     HELD_KEPT = 16384
 
@@ -47,16 +47,16 @@ cdef class Link(Client):
         """
         cdef Router router = self.router
         cdef void* grown
-        cdef size_t room
+        cdef size_t space
         self.is_reading_held = False
         if max(self.held_wanted if self.held_size else 0, self.held_size) <= READ_SIZE // 2:
             if self.held_size:
                 memcpy(router.read_buffer, self.held, self.held_size)
             at[0] = router.read_buffer + self.held_size
-            room = (READ_LARGE if self.held_size and self.held_wanted >= LARGE else READ_SIZE) - self.held_size
-            if room > self.read_max:       # the rest of the command that has begun is read in one go, though
-                room = min(room, max(self.read_max, self.held_wanted - min(self.held_size, self.held_wanted)))
-            return room
+            space = (READ_LARGE if self.held_size and self.held_wanted >= LARGE else READ_SIZE) - self.held_size
+            if space > self.read_max:       # the rest of the command that has begun is read in one go, though
+                space = min(space, max(self.read_max, self.held_wanted - min(self.held_size, self.held_wanted)))
+            return space
         if max(self.held_wanted, self.held_size + 65536) > self.held_capacity:
             grown = realloc(self.held, max(self.held_wanted, self.held_size + 65536))
             if grown == NULL:
@@ -92,9 +92,9 @@ cdef class Link(Client):
     cdef ssize_t receive(self, int fd) except -2:
         """Read once from the socket; returns what `recv` does."""
         cdef uint8_t* at
-        cdef size_t room = self.place(&at)
-        cdef ssize_t size = c_recv(fd, at, room, MSG_DONTWAIT)
-        self.is_full_read = size == <ssize_t>room
+        cdef size_t space = self.place(&at)
+        cdef ssize_t size = c_recv(fd, at, space, MSG_DONTWAIT)
+        self.is_full_read = size == <ssize_t>space
         if size > 0:
             self.taken(size)
         return size
@@ -102,8 +102,8 @@ cdef class Link(Client):
     def get_buffer(self, hint):
         """`place` for a transport that reads by itself, as asyncio's BufferedProtocol has it."""
         cdef uint8_t* at
-        cdef size_t room = self.place(&at)
-        return PyMemoryView_FromMemory(<char*>at, room, PyBUF_WRITE)
+        cdef size_t space = self.place(&at)
+        return PyMemoryView_FromMemory(<char*>at, space, PyBUF_WRITE)
 
     def buffer_updated(self, Py_ssize_t size):
         self.taken(size)

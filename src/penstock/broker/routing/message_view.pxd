@@ -11,6 +11,6 @@ cdef struct MessageView:
     uint32_t headers_size
     uint32_t payload_size
     uint32_t tail_size                     # what follows the sid in the line of a MSG or HMSG; 0: not made yet
-    int origin                             # who publishes it: ORIGIN_… of origin.pxd; whoever routes it says so
-    uint32_t plain_tail_size               # the same for those who take no headers
+    int origin                             # the publisher, one of ORIGIN_… in origin.pxd; set when it is routed
+    uint32_t plain_tail_size               # the same for clients without headers
     bint copies                            # its bytes do not last until the end of the turn

@@ -1,14 +1,14 @@
-# Who publishes a message, what kinds of listeners a sublist has, and which of them the message reaches. Rules: docs/publishes.md.
+# Origin: the publisher of a message; listeners: the kinds of subscribers. Which reaches which: docs/publishes.md.
 
 cdef enum:                                 # kinds of listeners
     KIND_CLIENT = 0                        # a client's subscription
     KIND_STREAM = 1                        # a stream that captures the subject
     KIND_SERVICE = 2                       # a service of the server: $JS.API, $SYS
-    KIND_ACK = 3                           # from here on a consumer: it hears acks …
+    KIND_ACK = 3                           # from here on a consumer: it receives acks …
     KIND_PULL = 4                          # … pull requests …
     KIND_FLOW = 5                          # … and answers to flow control
 
-cdef enum:                                 # who publishes
+cdef enum:                                 # publishers
     ORIGIN_CLIENT = 0                      # a client, also where the server passes its message on
     ORIGIN_DELIVERY = 1                    # a consumer: a message of its stream
     ORIGIN_STATUS = 2                      # a consumer: a status, a heartbeat, a flow control request

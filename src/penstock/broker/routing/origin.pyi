@@ -1,7 +1,7 @@
 from enum import IntEnum
 
 class Listener(IntEnum):
-    """Who may stand behind a subscription."""
+    """The kinds of subscribers."""
 
     CLIENT = 0
     STREAM = 1
@@ -11,7 +11,7 @@ class Listener(IntEnum):
     FLOW = 5
 
 class Origin(IntEnum):
-    """Who publishes."""
+    """The kinds of publishers."""
 
     CLIENT = 0
     DELIVERY = 1

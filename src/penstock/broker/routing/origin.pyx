@@ -1,4 +1,4 @@
-"""Origin: who publishes a message, and which listeners it reaches. Rules, and why: docs/publishes.md.
+"""Origin: the publisher of a message, and the listeners that it reaches. Rules and reasons: docs/publishes.md.
 
 What the server publishes by itself often goes to a subject that a client chose: the reply of a request, a consumer's deliver
 subject. It must not become a command there, whatever the subject: the client may not be allowed to give that command.
@@ -9,7 +9,7 @@ from libc.stdint cimport uint32_t
 
 
 class Listener(IntEnum):
-    """Who may stand behind a subscription."""
+    """The kinds of subscribers."""
 
     CLIENT = KIND_CLIENT
     STREAM = KIND_STREAM
@@ -20,7 +20,7 @@ class Listener(IntEnum):
 
 
 class Origin(IntEnum):
-    """Who publishes."""
+    """The kinds of publishers."""
 
     CLIENT = ORIGIN_CLIENT
     DELIVERY = ORIGIN_DELIVERY

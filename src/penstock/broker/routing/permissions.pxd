@@ -1,4 +1,4 @@
-"""What one connection may publish and subscribe to, asked for every message: no Python object per question."""
+"""What one connection may publish and subscribe to. Checked for every message, so a check makes no Python object."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint8_t
@@ -19,7 +19,7 @@ cdef class SubscribeRules:
 
 @cython.final
 cdef class Permissions:
-    cdef readonly bint has_responses       # allow_responses is on: note_reply wants to hear of deliveries
+    cdef readonly bint has_responses       # allow_responses is on: note_reply must be called for deliveries
     cdef readonly bint has_publish         # False: may_publish always says yes
     cdef readonly bint has_subscribe       # False: the three about subscriptions always say yes, filters_delivery no
     cdef Filters publish_allow             # None: everything
@@ -42,7 +42,7 @@ cdef class Permissions:
     cdef bint may_publish_at(self, const uint8_t* subject, Py_ssize_t size, int64_t now_ns) noexcept
     # The subject of a subscription may have wildcards; queue_size 0: no queue.
     cdef bint may_subscribe(self, const uint8_t* subject, Py_ssize_t size, const uint8_t* queue, Py_ssize_t queue_size) noexcept
-    # Whether deliveries to this subscription must be asked for one by one (may_deliver). Ask once, when it is made.
+    # Whether each delivery to this subscription needs a check (may_deliver). Found out once, when it is made.
     cdef bint filters_delivery(self, const uint8_t* subject, Py_ssize_t size) noexcept
     cdef bint may_deliver(self, const uint8_t* subject, Py_ssize_t size, const uint8_t* queue, Py_ssize_t queue_size) noexcept
     # A message with this reply was delivered to the connection: it may answer.

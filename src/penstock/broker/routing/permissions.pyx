@@ -1,7 +1,7 @@
-"""What one connection may publish and subscribe to. The rules are the reference server's, asked of it: tests/server/test_permissions.py.
+"""What one connection may publish and subscribe to. The rules are those of nats-server, recorded in tests/server/test_permissions.py.
 
 Deny wins over allow. A subscription is judged by its subject as it is written, token by token, so `foo.>` is let in by an
-`allow` of `foo.*`; what it then hears is held to the entries one message at a time (`filters_delivery`), which the reference
+`allow` of `foo.*`; what it then receives is checked against the entries one message at a time (`filters_delivery`), which nats-server
 leaves out. A subject with an empty token matches no entry.
 """
 
@@ -70,7 +70,7 @@ cdef class SubscribeRules:
         return found
 
     cdef bint covers_plain(self, const uint8_t* subject, Py_ssize_t size) noexcept nogil:
-        """Whether one entry without a queue takes in all that the subscription can hear."""
+        """Whether one entry without a queue covers all that the subscription can receive."""
         cdef int index
         for index in range(self.plain.count):
             if filter_covers(self.plain.pattern(index), self.plain.size(index), subject, size):
@@ -96,7 +96,7 @@ cdef class Noted:
 
 
 cdef class Permissions:
-    """Made from the entries of allow and deny lists; an empty list is as good as none, in the reference too.
+    """Made from the entries of allow and deny lists; an empty list is as good as none, in nats-server too.
 
     Always true: `replies` is ordered by the time of its entries, and none of them is used up.
     """
@@ -105,7 +105,7 @@ cdef class Permissions:
                   responses_max=None, responses_expires_ns=None):
         self.has_responses = responses_max is not None
         if self.has_responses:
-            # As the reference has it: who may answer may publish nothing else but what is listed, and 0 stands for the default.
+            # As in nats-server: a client that may answer may publish only what is listed besides, and 0 stands for the default.
             self.responses_max = responses_max or RESPONSES_MAX_DEFAULT
             self.responses_expires_ns = responses_expires_ns or RESPONSES_EXPIRES_NS_DEFAULT
         if publish_allow or self.has_responses:
@@ -172,7 +172,7 @@ cdef class Permissions:
 
     cdef int note_reply(self, const uint8_t* reply, Py_ssize_t size, int64_t now_ns) except -1:
         cdef Noted noted
-        # A reply that is noted already counts as used once more, as the reference counts it.
+        # A reply that is noted already counts as used once more, as nats-server counts it.
         if not self.has_responses or self.may_publish_at(reply, size, now_ns):
             return 0
         noted = Noted.__new__(Noted)

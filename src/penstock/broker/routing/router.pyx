@@ -1,8 +1,9 @@
-"""Router: the exchange of a server. It reads commands, finds who hears a message, and writes it into their buffers.
+"""Router: runs the commands of clients: it finds the subscribers of a message and writes it into their buffers.
 
-Within one read nothing waits and nothing is called back but CONNECT: frames go into buffers, messages for streams into batches,
-messages for services onto a list. `end_read` takes the batches and calls the services; the turn of the loop ends with
-`submit`, `settle` and `flush`, which the server's `on_turn` arranges.
+Within one read nothing waits, and no callback but that of CONNECT is called: frames go into buffers, messages for streams into
+batches, messages for services onto a list. `end_read` appends the batches and calls the services. The turn of the loop then ends
+with commits, answers and `flush`, which broker/tick.py does after `on_tick`. A client's hooks are in client.pyi, a stream's in
+streams/ingest.pyi.
 """
 import logging
 import time
@@ -19,7 +20,7 @@ from penstock.wire.parser cimport (
 )
 from penstock.broker.io.io_uring cimport RING_SIZE, SendRing, Sending
 from penstock.base.subject cimport subject_is_valid
-from penstock.broker.routing.sublist cimport Answer
+from penstock.broker.routing.sublist cimport MatchResult
 from penstock.broker.routing.subject_rules cimport begins, fits_a_line, is_reserved_reply, is_routed, is_subscribable, token_count
 
 cdef extern from "time.h" nogil:
@@ -36,13 +37,13 @@ cdef extern from "sys/socket.h" nogil:
 
 cdef enum:
     READ_NS = 1500000                      # … as much as takes so long; the others wait meanwhile
-    SMALL_READ = 8192                      # messages of a read up to this are copied, and taken with others' at the turn's end
-    SEND_SIZE = 131072                     # as much is sent at once: it stays in the cache, and its reader has work
+    SMALL_READ = 8192                      # messages of a read up to this are copied, and appended at the turn's end with those of other clients
+    SEND_SIZE = 131072                     # sent as soon as so much waits: it is still in the cache, and the client can begin to read
     SEND_MAX = 1073741824                  # of one client in one call
-    TOGETHER_MIN = 3                       # so many sends cost less in one call
-    HELD_MAX = 256                         # so many messages a stream may have waiting before they are appended
+    TOGETHER_MIN = 3                       # from here on, many sends in one system call cost less
+    HELD_MAX = 256                         # messages that may wait for a stream before they are appended
     SLOW_MAX = 100
-    STALL_PART = 4                         # a subscriber with more than 3/4 of its bound waiting slows its publishers down
+    STALL_PART = 4                         # a subscriber with more than 3/4 of `max_pending` waiting slows its publishers down
 
 log = logging.getLogger("penstock")
 cdef bytes _PONG = b"PONG\r\n"
@@ -56,7 +57,7 @@ cdef inline int64_t _now(int clock) noexcept nogil:
 
 
 cdef class Router:
-    """One server's exchange. Everything happens on the thread of its loop."""
+    """One server's router. Everything happens on the thread of its loop."""
 
     def __cinit__(self):
         self.read_buffer = <uint8_t*>malloc(READ_LARGE)
@@ -84,31 +85,31 @@ cdef class Router:
     # The end of a read, the end of a turn.
 
     cdef int request_tick(self) except -1:
-        if not self.is_turn_due:
-            self.is_turn_due = True
-            self.on_turn()
+        if not self.is_tick_due:
+            self.is_tick_due = True
+            self.on_tick()
         return 0
 
     cdef int mark_dirty(self, Client client) except -1:
-        """Something waits to be sent to `client`."""
+        """Something waits to be sent to `client`: `flush` sends it."""
         if not client.is_dirty:
             client.is_dirty = True
             self.dirty.append(client)
             self.request_tick()
         return 0
 
-    def begin_turn_end(self):
-        """The turn ends: what comes up meanwhile belongs to it."""
-        self.is_turn_due = True
+    def begin_tick(self):
+        """The tick begins: what comes up meanwhile belongs to it."""
+        self.is_tick_due = True
 
-    def finish_turn_end(self):
-        """The turn has ended; what came up too late is the next one's."""
-        self.is_turn_due = False
+    def finish_tick(self):
+        """The tick has ended; what came up too late belongs to the next one."""
+        self.is_tick_due = False
         if self.dirty or self.touched or self.calls or self.leaving:
             self.request_tick()
 
     def can_wait(self):
-        """Whether nothing came but a few messages for streams that are at a commit: they go with the next one anyway."""
+        """Whether only a few messages came, for streams with a running commit: they wait for the next commit anyway."""
         cdef Ingest ingest
         if self.has_others() or not self.touched:
             return False
@@ -118,7 +119,7 @@ cdef class Router:
         return True
 
     cdef Py_ssize_t gathered(self) noexcept:
-        """How many messages wait for the end of the turn."""
+        """How many messages for streams wait for the tick."""
         cdef Ingest ingest
         cdef Py_ssize_t count = 0
         for ingest in self.touched:
@@ -126,19 +127,19 @@ cdef class Router:
         return count
 
     cdef bint has_others(self) noexcept:
-        """Does anything else than such messages wait for it: frames for clients, calls?"""
+        """Whether anything else waits for the tick: frames for clients, calls of services."""
         return len(self.dirty) > 0 or len(self.calls) > 0
 
-    def put_off_turn_end(self):
-        """Nothing has to be done now: it comes with the end of that commit, or with whatever is to be done next."""
-        self.is_turn_due = False
+    def postpone_tick(self):
+        """Nothing has to be done now: the end of the commit brings the next tick, unless something else does before."""
+        self.is_tick_due = False
 
     def flush(self):
-        """Send what waits: straight to the socket where nothing is under way before it, else through the transport."""
+        """Send what waits: straight to the socket if the transport has nothing before it, else through the transport."""
         cdef Client link
         cdef list taken = self.dirty, others
         self.dirty = []
-        others = self.send_all(taken)      # nothing is called back before all of them are sent to
+        others = self.send_all(taken)      # no hook is called before all sockets were sent to
         for link in others:
             try:
                 link.flush()
@@ -147,14 +148,14 @@ cdef class Router:
         for link in taken:
             if (link.drain_waiters is not None and link.fd >= 0 and link.out_size == 0
                     and not link.is_slow and not link.is_closed):
-                link.backlog = 0           # it is sent to straight: nothing is under way
+                link.backlog = 0           # the socket is sent to directly: the transport is empty
                 try:
                     link.drained()
-                except Exception:          # noqa: the others wait, too
+                except Exception:          # noqa: the other clients wait, too
                     log.exception("%r: its consumers could not go on", link)
 
     cdef list send_all(self, list links):
-        """Give each socket what it takes: the links whose rest, or all, is the transport's."""
+        """Send to each socket what it takes; returns the clients for whom the transport has to send the rest."""
         cdef Client link
         cdef list others = [], straight = []
         cdef Sending sendings[RING_SIZE]
@@ -189,7 +190,7 @@ cdef class Router:
         return others
 
     cdef bint send_now(self, Client client) except -1:
-        """Give the socket what it takes: whether that was all. The rest goes through the transport, at the turn's end."""
+        """Send to the socket what it takes: whether that was all. The transport sends the rest at the turn's end."""
         cdef size_t wanted
         if client.out_size == 0:
             return True
@@ -208,7 +209,7 @@ cdef class Router:
         return self.sent(client, c_send(client.fd, client.out, client.out_fill, MSG_DONTWAIT | MSG_NOSIGNAL))
 
     cdef bint sent(self, Client client, ssize_t size) except -1:
-        """So much of the buffer, which is all that waits, was sent, below 0: nothing. Whether that was all."""
+        """`size` bytes of the buffer were sent, none if it is below 0: whether that was all that waits."""
         if size == <ssize_t>client.out_fill:
             client.out_fill = client.out_size = 0
             client.release_out()
@@ -216,37 +217,37 @@ cdef class Router:
         client.fd = -1                     # until the transport is empty again
         if size > 0:
             client.out_size -= size
-            client.pile(size)              # the rest stays where it is
+            client.pile(size)              # the rest is not copied
         return False
 
     def send_together(self):
-        """From now on many clients are sent to in one system call. Raises OSError where the system has none for it."""
+        """Send to many clients in one system call from now on. Raises OSError if the system has no io_uring."""
         self.ring = SendRing()
 
     def send_alone(self):
-        """Each by a call of its own again: the ring's descriptor and memory are let go of."""
+        """Send to each client in a system call of its own again; the ring is freed."""
         self.ring = None
 
     def take_batches(self):
-        """Take what small reads left for the end of the turn: how many messages."""
+        """Append what small reads left for the tick: how many messages."""
         cdef Py_ssize_t count = self.gathered()
         self.has_borrowed = True
         self.end_read()
         return count
 
-    def bury(self):
+    def free_removed(self):
         """Free removed subscriptions."""
         cdef Sublist sublist
         if self.leaving and (<Client>self.leaving[0]).leave_some(LEAVE_MAX):
             self.leaving.pop(0)
         for sublist in self.sublists:
-            sublist.bury()
+            sublist.free_removed()
 
     cdef int end_read(self) except -1:
-        """Take the batches, then call the services: what they publish is taken too."""
+        """Append the batches, then call the services, and append what they publish."""
         cdef Ingest ingest
         if not self.has_borrowed and not self.calls:
-            return 0                       # copies: the turn's end takes them, with those of other connections
+            return 0                       # copies: the tick appends them with those of other clients
         self.has_borrowed = False
         while self.touched or self.calls:
             touched = self.touched
@@ -255,21 +256,21 @@ cdef class Router:
                 try:
                     ingest.take()
                     ingest.endpoint.touched()
-                except Exception:          # noqa: the other streams' batches point into the same read
+                except Exception:          # noqa: the batches of other streams point into the same read
                     log.exception("stream %s: a batch was not taken", ingest.endpoint.name)
             calls = self.calls
             self.calls = []
             for service, client, subject, reply, headers, payload in calls:
                 try:
                     service(client, subject, reply, headers, payload)
-                except Exception:          # noqa: a service that fails must not take the connection with it
+                except Exception:          # noqa: a service that fails must not end the connection
                     log.exception("a service failed on %r", subject)
         return 0
 
     # Commands.
 
     cdef Py_ssize_t consume(self, Client client, const uint8_t* data, Py_ssize_t size) except -1:
-        """Do what the whole commands in data[:size] say: how many bytes they were."""
+        """Run the whole commands in data[:size]; returns their size."""
         cdef Command command
         cdef Py_ssize_t at = 0, taken
         client.last_ns = _now(CLOCK_MONOTONIC_COARSE)
@@ -306,7 +307,7 @@ cdef class Router:
                         client.wants_pong = False
                         client.ponged()
                 elif command.op == OP_CONNECT:
-                    # What came before it in this read is answered under the account it was sent in.
+                    # The commands before it in this read are answered under the account in which they were sent.
                     self.end_read()
                     if client.is_closed:   # a request of its own ended it
                         return size
@@ -378,12 +379,12 @@ cdef class Router:
         return 0
 
     cdef int no_responders(self, Client client, Command* command) except -1:
-        """Nobody heard a request: its publisher learns it, where it listens for the reply."""
-        cdef Answer* answer = client.sublist.match(command.reply, command.reply_size, False)
+        """A request had no subscriber: tell its publisher, if it listens for the reply."""
+        cdef MatchResult* result = client.sublist.match(command.reply, command.reply_size, False)
         cdef uint32_t n
         cdef MessageView view
-        for n in range(answer.plain_count):
-            if answer.subs[n].kind == KIND_CLIENT and answer.subs[n].target == <void*>client:
+        for n in range(result.plain_count):
+            if result.subs[n].kind == KIND_CLIENT and result.subs[n].target == <void*>client:
                 headers = b"NATS/1.0 503\r\nNats-Subject: " + command.subject[:command.subject_size] + b"\r\n\r\n"
                 view.subject = command.reply
                 view.subject_size = command.reply_size
@@ -395,7 +396,7 @@ cdef class Router:
                 view.payload_size = 0
                 view.tail_size = view.plain_tail_size = 0
                 view.copies = False
-                self.write(client, answer.subs[n], &view)
+                self.write(client, result.subs[n], &view)
                 return 0
         return 0
 
@@ -451,49 +452,49 @@ cdef class Router:
     # Messages.
 
     cdef int route(self, Sublist sublist, Client publisher, MessageView* view, int origin, bint cached) except -1:
-        """Deliver to everyone who hears it, as far as what `origin` publishes reaches them: how many did."""
-        cdef Answer* answer
+        """Deliver to all subscribers that `origin` reaches: how many there were."""
+        cdef MatchResult* result
         view.origin = origin
         view.tail_size = view.plain_tail_size = 0
         if cached and view.subject[0] == c"_" and begins(view.subject, view.subject_size, b"_INBOX.", 7):
             cached = False                 # each is used once
         if cached and view.subject[0] == c"$" and begins(view.subject, view.subject_size, b"$JS.ACK.", 8):
             cached = False
-        answer = sublist.match(view.subject, view.subject_size, cached)
-        return self.deliver_all(answer, sublist, publisher, view, view)
+        result = sublist.match(view.subject, view.subject_size, cached)
+        return self.deliver_all(result, sublist, publisher, view, view)
 
     cdef int route_to(self, Sublist sublist, const uint8_t* subject, uint32_t size, MessageView* view, int origin) except -1:
-        """Deliver a message of a stream to everyone who hears `subject`, where it is sent under its own: how many did."""
-        cdef MessageView inner = view[0]      # streams know it by the subject that they hear
+        """Deliver a message of a stream to the subscribers of `subject`, under the message's own subject: how many there were."""
+        cdef MessageView inner = view[0]      # for streams its subject is the one that they capture
         view.tail_size = view.plain_tail_size = 0
         view.origin = inner.origin = origin
         inner.subject = subject
         inner.subject_size = size
         return self.deliver_all(sublist.match(subject, size, False), sublist, None, view, &inner)
 
-    cdef int deliver_all(self, Answer* answer, Sublist sublist, Client publisher, MessageView* view, MessageView* inner) except -1:
-        """The same to those in `answer`; `inner` is for those who are no clients."""
+    cdef int deliver_all(self, MatchResult* result, Sublist sublist, Client publisher, MessageView* view, MessageView* inner) except -1:
+        """Deliver `view` to the clients in `result`, and `inner` to its other subscribers: how many there were."""
         cdef uint32_t n, start, size, picked
         cdef Sub* sub
-        cdef int heard = 0
-        for n in range(answer.plain_count):
-            sub = answer.subs[n]
-            heard += self.deliver(sub, sublist, publisher, view if sub.kind == KIND_CLIENT else inner)
-        start = answer.plain_count
-        for n in range(answer.group_count):
-            size = answer.group_ends[n] - start
+        cdef int reached = 0
+        for n in range(result.plain_count):
+            sub = result.subs[n]
+            reached += self.deliver(sub, sublist, publisher, view if sub.kind == KIND_CLIENT else inner)
+        start = result.plain_count
+        for n in range(result.group_count):
+            size = result.group_ends[n] - start
             self.random ^= self.random << 13
             self.random ^= self.random >> 7
             self.random ^= self.random << 17
             picked = <uint32_t>(self.random % size)
             for _ in range(size):
-                sub = answer.subs[start + picked]
+                sub = result.subs[start + picked]
                 if self.deliver(sub, sublist, publisher, view if sub.kind == KIND_CLIENT else inner):
-                    heard += 1
+                    reached += 1
                     break
                 picked = picked + 1 if picked + 1 < size else 0
-            start = answer.group_ends[n]
-        return heard
+            start = result.group_ends[n]
+        return reached
 
     cdef bint deliver(self, Sub* sub, Sublist sublist, Client publisher, MessageView* view) except -1:
         cdef Client client
@@ -520,10 +521,10 @@ cdef class Router:
                     publisher.is_stalled = True
             return True
         if view.origin != ORIGIN_CLIENT and not reaches(view.origin, sub.kind):
-            return False                   # nobody gives a command through the server's own messages
+            return False                   # the server's own messages are never commands
         if sub.kind == KIND_SERVICE and sub.subject_size == 9 and begins(view.subject, view.subject_size,
                                                                           b"$JS.API.CONSUMER.MSG.NEXT.", 26):
-            return False                   # of the API only consumers hear it, one by one
+            return False                   # the API service does not get pull requests: each consumer subscribes to its own
         sub.msgs += 1
         if sub.kind >= KIND_ACK:
             return (<Subscriber>sub.target).receive(sub, publisher, view)
@@ -552,7 +553,7 @@ cdef class Router:
         return True
 
     cdef int make_tail(self, MessageView* view, bint has_headers) except -1:
-        """What follows the sid: [reply] [headers' size] size, and the line's end."""
+        """Make the part of the line behind the sid: [reply] [headers' size] size, and the line's end."""
         cdef size_t capacity = view.reply_size + 64
         cdef uint8_t* out
         cdef void* grown
@@ -591,7 +592,7 @@ cdef class Router:
         return 0
 
     cdef int write(self, Client client, Sub* sub, MessageView* view) except -1:
-        """One MSG or HMSG frame into the client's buffer; 0 when it takes no more. A status alone is not counted."""
+        """Write a MSG or HMSG frame into the client's buffer; 0 if it takes no more. A status alone is not counted."""
         cdef bint has_headers = view.headers_size != 0 and client.has_headers
         cdef uint8_t* out
         cdef uint8_t* start
@@ -606,7 +607,7 @@ cdef class Router:
             if view.plain_tail_size == 0:
                 self.make_tail(view, False)
             tail_size = view.plain_tail_size
-        start = out = client.room(8 + view.subject_size + sub.sid_size + tail_size + view.headers_size
+        start = out = client.reserve(8 + view.subject_size + sub.sid_size + tail_size + view.headers_size
                                   + <size_t>view.payload_size)
         if has_headers:
             memcpy(out, b"HMSG ", 5)
@@ -634,7 +635,7 @@ cdef class Router:
         return 1
 
     cdef int written(self, Client client, size_t size) except -1:
-        """So many bytes more stand in the client's buffer: it is sent to at the turn's end, or at once if they are many."""
+        """`size` bytes were written into the client's buffer: send them at the turn's end, or at once if many wait."""
         client.wrote(size)
         if client.backlog + client.out_size > <uint64_t>client.max_pending:
             client.is_slow = True
@@ -653,13 +654,13 @@ cdef class Router:
             client.sublist.out_msgs += 1
             client.sublist.out_bytes += size
 
-    # Doors.
+    # For Python.
 
     def send(self, int origin, Sublist sublist not None, bytes subject not None, bytes payload not None, bytes headers=None,
              bytes reply=None, Client publisher=None):
-        """Publish in the name of `origin`: how many heard it."""
+        """Publish in the name of `origin`: how many subscribers it reached."""
         cdef MessageView view
-        cdef int heard
+        cdef int reached
         view.subject = <const uint8_t*>PyBytes_AS_STRING(subject)
         view.subject_size = <uint32_t>PyBytes_GET_SIZE(subject)
         view.reply = NULL if reply is None else <const uint8_t*>PyBytes_AS_STRING(reply)
@@ -673,21 +674,21 @@ cdef class Router:
             raise ValueError(f"origin {origin} is none of broker/routing/origin.pxd")
         if not fits_a_line(view.subject, view.subject_size) or not fits_a_line(view.reply, view.reply_size):
             raise ValueError(f"a message to {subject!r} with the reply {reply!r}: a blank or a line end would end its line")
-        heard = self.route(sublist, publisher, &view, origin, True)
+        reached = self.route(sublist, publisher, &view, origin, True)
         if self.depth == 0 and (self.touched or self.calls):
             self.depth += 1
             try:
                 self.end_read()
             finally:
                 self.depth -= 1
-        return heard
+        return reached
 
     def capture(self, Sublist sublist not None, Ingest ingest not None, bytes subject not None):
-        """Let a stream hear a subject: a token for `release`."""
+        """Let a stream capture a subject: a token for `release`."""
         return <size_t>sublist.insert(KIND_STREAM, <void*>ingest, <const uint8_t*>PyBytes_AS_STRING(subject),
                                       <uint32_t>PyBytes_GET_SIZE(subject), NULL, 0, NULL, 0)
 
     def release(self, Sublist sublist not None, size_t token):
         """Undo `capture`, once."""
         sublist.remove(<Sub*>token)
-        self.request_tick()                    # it is buried at the turn's end
+        self.request_tick()                    # the tick frees it

@@ -1,4 +1,4 @@
-# Who hears a subject: a tree of tokens with subscriptions at its nodes, and a cache of answers. Rules: docs/wire.md, "Subjects".
+# Sublist: finds the subscriptions that match a subject: a tree of tokens with subscriptions at its nodes, and a cache of results.
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 cdef enum:
@@ -47,7 +47,7 @@ cdef struct Sub:
     Node* node
     Sub* next_dead
 
-cdef struct Answer:
+cdef struct MatchResult:
     Sub** subs                             # plain ones first, then group by group
     uint32_t capacity
     uint32_t plain_count
@@ -60,17 +60,17 @@ cdef struct Slot:
     uint64_t hash
     uint8_t* subject
     uint32_t subject_size
-    Answer answer
+    MatchResult result
 
 cdef class Sublist:
     cdef Node* root
     cdef Slot* slots
-    cdef Answer scratch
+    cdef MatchResult scratch
     cdef Sub* dead
     cdef Group** found                     # groups of the match under way
     cdef uint32_t found_count
     cdef uint32_t found_capacity
-    cdef uint32_t* places                  # found groups by name, of an answer with many: open addressing, 0: empty
+    cdef uint32_t* places                  # found groups by name, of a result with many: open addressing, 0: empty
     cdef uint32_t place_capacity
     cdef Node* near                        # where the last token of subjects that begin with `near_prefix` is looked up, …
     cdef uint8_t near_prefix[NEAR_MAX]
@@ -88,20 +88,20 @@ cdef class Sublist:
     cdef public uint64_t out_msgs
     cdef public uint64_t out_bytes
     cdef set keep                          # services
-    cdef dict watched                      # literal subjects → who wants to know of subscriptions to them; None: nobody
+    cdef dict watched                      # literal subjects → callbacks for changes of their subscriptions; None: none
 
     cdef Sub* insert(self, int kind, void* target, const uint8_t* subject, uint32_t subject_size, const uint8_t* queue,
                      uint32_t queue_size, const uint8_t* sid, uint32_t sid_size) except NULL
     cdef void remove(self, Sub* sub) noexcept
-    cdef Answer* match(self, const uint8_t* subject, uint32_t size, bint cached) except NULL
-    cdef void tell_watchers(self, const uint8_t* subject, uint32_t size) noexcept
+    cdef MatchResult* match(self, const uint8_t* subject, uint32_t size, bint cached) except NULL
+    cdef void notify_watchers(self, const uint8_t* subject, uint32_t size) noexcept
     cdef bint has_literal(self, bytes subject, bytes queue) noexcept
-    cdef void bury(self) noexcept
-    cdef int walk(self, Node* node, const uint8_t* subject, uint32_t size, uint32_t at, Answer* answer) except -1
-    cdef int take(self, Node* node, Answer* answer) except -1
+    cdef void free_removed(self) noexcept
+    cdef int walk(self, Node* node, const uint8_t* subject, uint32_t size, uint32_t at, MatchResult* result) except -1
+    cdef int take(self, Node* node, MatchResult* result) except -1
     cdef Node* child(self, Node* node, const uint8_t* token, uint32_t size) except NULL
     cdef Sub* only_near(self, const uint8_t* subject, uint32_t size) noexcept
     cdef bint is_near(self, const uint8_t* subject, uint32_t size) noexcept
     cdef void go_near(self, const uint8_t* subject, uint32_t size) noexcept
-    cdef int merge_groups(self, Answer* answer) except -1
+    cdef int merge_groups(self, MatchResult* result) except -1
     cdef void prune(self, Node* node) noexcept

@@ -1,7 +1,7 @@
 """Sublist: the subscriptions of one account by subject. Clients, streams and services stand in it alike.
 
 A node per token; `*` and `>` have their own branches. PubAckWriter are cached by subject until any subscription comes or goes.
-A removed subscription stays in memory until `bury`, which the router calls when nobody walks an answer.
+A removed subscription stays in memory until `free_removed`, which the router calls when nobody walks a result.
 """
 import logging
 
@@ -46,7 +46,7 @@ cdef inline uint32_t _token_end(const uint8_t* subject, uint32_t size, uint32_t 
 
 
 cdef inline bint _has_empty_token(const uint8_t* subject, uint32_t size) noexcept nogil:
-    """Such a subject is heard by nobody."""
+    """Such a subject matches no subscription."""
     cdef uint32_t n
     cdef uint8_t found = 0
     if size == 0 or subject[0] == c"." or subject[size - 1] == c".":
@@ -106,12 +106,12 @@ cdef class Sublist:
         cdef int n
         if self.root != NULL:
             _free_tree(self.root)
-        self.bury()
+        self.free_removed()
         if self.slots != NULL:
             for n in range(SLOTS):
                 free(self.slots[n].subject)
-                free(self.slots[n].answer.subs)
-                free(self.slots[n].answer.group_ends)
+                free(self.slots[n].result.subs)
+                free(self.slots[n].result.group_ends)
         free(self.slots)
         free(self.scratch.subs)
         free(self.scratch.group_ends)
@@ -238,11 +238,11 @@ cdef class Sublist:
         self.count += 1
         self.inserts += 1
         if self.watched is not None:
-            self.tell_watchers(subject, subject_size)
+            self.notify_watchers(subject, subject_size)
         return sub
 
     cdef void remove(self, Sub* sub) noexcept:
-        """Take a subscription out; its memory goes with the next `bury`."""
+        """Take a subscription out; its memory goes with the next `free_removed`."""
         cdef Node* node = sub.node
         cdef Group* group
         cdef uint32_t n, hash
@@ -275,7 +275,7 @@ cdef class Sublist:
         self.removes += 1
         self.prune(node)
         if self.watched is not None:
-            self.tell_watchers(sub.subject, sub.subject_size)
+            self.notify_watchers(sub.subject, sub.subject_size)
 
     cdef void prune(self, Node* node) noexcept:
         """Free the nodes that nothing is left below."""
@@ -315,15 +315,15 @@ cdef class Sublist:
             free(node)
             node = parent
 
-    cdef void bury(self) noexcept:
-        """Free what was removed. Nobody may hold an answer."""
+    cdef void free_removed(self) noexcept:
+        """Free what was removed. Nobody may hold a result."""
         cdef Sub* sub
         while self.dead != NULL:
             sub = self.dead
             self.dead = sub.next_dead
             free(sub)
 
-    # Who wants to know of it.
+    # Watchers.
 
     def watch(self, bytes subject not None, callback not None):
         """Call back when a subscription to exactly this subject comes or goes."""
@@ -341,11 +341,11 @@ cdef class Sublist:
                 if not self.watched:
                     self.watched = None
 
-    cdef void tell_watchers(self, const uint8_t* subject, uint32_t size) noexcept:
+    cdef void notify_watchers(self, const uint8_t* subject, uint32_t size) noexcept:
         for callback in tuple(self.watched.get(subject[:size], ())):
             try:
                 callback()
-            except Exception:              # noqa: who subscribes has no part in it
+            except Exception:              # noqa: it must not fail the client that subscribes
                 log.exception("a watcher of %r failed", subject[:size])
 
     cdef bint has_literal(self, bytes subject, bytes queue) noexcept:
@@ -379,22 +379,22 @@ cdef class Sublist:
         """The same for Python."""
         return self.has_literal(subject, queue)
 
-    # Who hears it.
+    # Matching.
 
-    cdef int take(self, Node* node, Answer* answer) except -1:
+    cdef int take(self, Node* node, MatchResult* result) except -1:
         """Everyone at a node."""
         cdef uint32_t n, capacity
         cdef void* grown
         if node.plain_count:
-            if answer.plain_count + node.plain_count > answer.capacity:
-                capacity = max(answer.capacity * 2, answer.plain_count + node.plain_count)
-                grown = realloc(answer.subs, capacity * sizeof(Sub*))
+            if result.plain_count + node.plain_count > result.capacity:
+                capacity = max(result.capacity * 2, result.plain_count + node.plain_count)
+                grown = realloc(result.subs, capacity * sizeof(Sub*))
                 if grown == NULL:
                     raise MemoryError
-                answer.subs = <Sub**>grown
-                answer.capacity = capacity
-            memcpy(answer.subs + answer.plain_count, node.plain, node.plain_count * sizeof(Sub*))
-            answer.plain_count += node.plain_count
+                result.subs = <Sub**>grown
+                result.capacity = capacity
+            memcpy(result.subs + result.plain_count, node.plain, node.plain_count * sizeof(Sub*))
+            result.plain_count += node.plain_count
         for n in range(node.group_count):
             if self.found_count == self.found_capacity:
                 grown = realloc(self.found, (self.found_capacity * 2 + 8) * sizeof(Group*))
@@ -406,36 +406,36 @@ cdef class Sublist:
             self.found_count += 1
         return 0
 
-    cdef int walk(self, Node* node, const uint8_t* subject, uint32_t size, uint32_t at, Answer* answer) except -1:
+    cdef int walk(self, Node* node, const uint8_t* subject, uint32_t size, uint32_t at, MatchResult* result) except -1:
         """Collect from `node` on; the subject's next token begins at `at`. A node is met once: its way there is its name."""
         cdef uint32_t end
         cdef Node* child
         while True:
             if node.tail != NULL:
-                self.take(node.tail, answer)
+                self.take(node.tail, result)
             end = _token_end(subject, size, at)
             child = NULL
             if node.child_count:
                 child = _find(node, subject + at, end - at, _hash(subject + at, end - at))
-            if end >= size:                # the order is the reference's
+            if end >= size:                # the order is nats-server's
                 if child != NULL:
-                    self.take(child, answer)
+                    self.take(child, result)
                 if node.star != NULL:
-                    self.take(node.star, answer)
+                    self.take(node.star, result)
                 return 0
             if node.star != NULL:
-                self.walk(node.star, subject, size, end + 1, answer)
+                self.walk(node.star, subject, size, end + 1, result)
             if child == NULL:
                 return 0
             node = child
             at = end + 1
 
-    cdef Answer* match(self, const uint8_t* subject, uint32_t size, bint cached) except NULL:
-        """Who hears `subject`. The answer holds until the next match or change."""
+    cdef MatchResult* match(self, const uint8_t* subject, uint32_t size, bint cached) except NULL:
+        """The subscriptions that match `subject`. The result holds until the next match or change."""
         cdef Slot* slot = NULL
-        cdef Answer* answer = &self.scratch
+        cdef MatchResult* result = &self.scratch
         cdef uint64_t hash
-        cdef Answer swapped
+        cdef MatchResult swapped
         cdef void* grown
         self.matches += 1
         if cached and self.is_cached:
@@ -444,7 +444,7 @@ cdef class Sublist:
             if (slot.generation == self.generation and slot.hash == hash and slot.subject_size == size
                     and memcmp(slot.subject, subject, size) == 0):
                 self.cache_hits += 1
-                return &slot.answer
+                return &slot.result
             slot.generation = 0            # not valid until it is whole
             if slot.subject_size != size or slot.subject == NULL:
                 grown = realloc(slot.subject, max(size, 1))
@@ -454,31 +454,31 @@ cdef class Sublist:
             memcpy(slot.subject, subject, size)
             slot.subject_size = size
             slot.hash = hash
-            answer = &slot.answer
-        answer.plain_count = 0
-        answer.group_count = 0
+            result = &slot.result
+        result.plain_count = 0
+        result.group_count = 0
         self.found_count = 0
         if self.is_near(subject, size):
-            self.walk(self.near, subject, size, self.near_size, answer)
+            self.walk(self.near, subject, size, self.near_size, result)
         elif not _has_empty_token(subject, size):
-            self.walk(self.root, subject, size, 0, answer)
+            self.walk(self.root, subject, size, 0, result)
             if self.near_generation == self.generation:      # nobody comes or goes just now
                 self.go_near(subject, size)
             else:
                 self.near_generation = self.generation
                 self.near_size = 0
         if self.found_count:
-            self.merge_groups(answer)
+            self.merge_groups(result)
         if slot != NULL:
-            if answer.capacity > CACHED_MAX:
+            if result.capacity > CACHED_MAX:
                 swapped = self.scratch
-                self.scratch = slot.answer
+                self.scratch = slot.result
                 free(swapped.subs)
                 free(swapped.group_ends)
-                memset(&slot.answer, 0, sizeof(Answer))
+                memset(&slot.result, 0, sizeof(MatchResult))
                 return &self.scratch
             slot.generation = self.generation
-        return answer
+        return result
 
     # Answers go to subjects that differ in their last token, thousands in a row: each would be led from the root to one node.
 
@@ -489,7 +489,7 @@ cdef class Sublist:
                 and memchr(subject + self.near_size, c".", size - self.near_size) == NULL)
 
     cdef Sub* only_near(self, const uint8_t* subject, uint32_t size) noexcept:
-        """Who hears `subject`, where that is one subscription, the same whatever the last token is; else NULL: `match` tells.
+        """The subscription that matches `subject`, if there is one only, whatever the last token is; else NULL: call `match`.
         Whoever takes its word counts the match."""
         cdef Node* node
         if not self.is_near(subject, size):
@@ -518,26 +518,26 @@ cdef class Sublist:
             self.near_size = at
             self.near = node
 
-    cdef int merge_groups(self, Answer* answer) except -1:
+    cdef int merge_groups(self, MatchResult* result) except -1:
         """The found groups behind the plain ones: a queue group is one group, whichever of its members' subjects match."""
-        cdef uint32_t n, at, end, mask, total = answer.plain_count, capacity = 8
+        cdef uint32_t n, at, end, mask, total = result.plain_count, capacity = 8
         cdef Group* group
         cdef Group* other
         cdef void* grown
         for n in range(self.found_count):
             total += self.found[n].count
-        if total > answer.capacity:
-            grown = realloc(answer.subs, total * sizeof(Sub*))
+        if total > result.capacity:
+            grown = realloc(result.subs, total * sizeof(Sub*))
             if grown == NULL:
                 raise MemoryError
-            answer.subs = <Sub**>grown
-            answer.capacity = total
-        if self.found_count > answer.group_capacity:
-            grown = realloc(answer.group_ends, self.found_count * sizeof(uint32_t))
+            result.subs = <Sub**>grown
+            result.capacity = total
+        if self.found_count > result.group_capacity:
+            grown = realloc(result.group_ends, self.found_count * sizeof(uint32_t))
             if grown == NULL:
                 raise MemoryError
-            answer.group_ends = <uint32_t*>grown
-            answer.group_capacity = self.found_count
+            result.group_ends = <uint32_t*>grown
+            result.group_capacity = self.found_count
         while capacity < self.found_count * 2:
             capacity *= 2
         if capacity > self.place_capacity:
@@ -565,23 +565,23 @@ cdef class Sublist:
             else:
                 self.places[at] = n + 1
                 group.last = group
-        end = answer.plain_count
+        end = result.plain_count
         for n in range(self.found_count):
             group = self.found[n]
             if group == NULL:
                 continue
             while group != NULL:
-                memcpy(answer.subs + end, group.members, group.count * sizeof(Sub*))
+                memcpy(result.subs + end, group.members, group.count * sizeof(Sub*))
                 end += group.count
                 group = group.next
-            answer.group_ends[answer.group_count] = end
-            answer.group_count += 1
+            result.group_ends[result.group_count] = end
+            result.group_count += 1
         return 0
 
     # Doors.
 
     def add_service(self, object service not None, bytes subject not None, bytes queue=b""):
-        """Let `service` hear a subject or filter: a token for `remove_service`. The router calls service(...)."""
+        """Subscribe `service` to a subject or filter: a token for `remove_service`. The router calls service(...)."""
         cdef Sub* sub
         if not filter_is_valid(<const uint8_t*>(<char*>subject), len(subject)):
             raise ValueError(f"subject {subject!r} cannot be subscribed to")
@@ -600,20 +600,20 @@ cdef class Sublist:
             self.keep.discard(token)
 
     def subscribers(self, bytes subject not None, bint cached=True):
-        """(plain, groups): the services and other targets that hear a subject; for tests and listings."""
-        cdef Answer* answer = self.match(<const uint8_t*>(<char*>subject), len(subject), cached)
-        cdef uint32_t n, start = answer.plain_count
-        plain = [<object>answer.subs[n].target for n in range(answer.plain_count)]
+        """(plain, groups): the services and other subscribers of a subject; for tests and listings."""
+        cdef MatchResult* result = self.match(<const uint8_t*>(<char*>subject), len(subject), cached)
+        cdef uint32_t n, start = result.plain_count
+        plain = [<object>result.subs[n].target for n in range(result.plain_count)]
         groups = []
-        for n in range(answer.group_count):
-            groups.append([<object>answer.subs[m].target for m in range(start, answer.group_ends[n])])
-            start = answer.group_ends[n]
+        for n in range(result.group_count):
+            groups.append([<object>result.subs[m].target for m in range(start, result.group_ends[n])])
+            start = result.group_ends[n]
         return plain, groups
 
-    def hearer_count(self, bytes subject not None):
+    def subscriber_count(self, bytes subject not None):
         """How many subscriptions match, every member of a group counted."""
-        cdef Answer* answer = self.match(<const uint8_t*>(<char*>subject), len(subject), False)
-        return answer.group_ends[answer.group_count - 1] if answer.group_count else answer.plain_count
+        cdef MatchResult* result = self.match(<const uint8_t*>(<char*>subject), len(subject), False)
+        return result.group_ends[result.group_count - 1] if result.group_count else result.plain_count
 
     def cached_count(self):
         """How many answers are cached and still hold."""
@@ -623,12 +623,12 @@ cdef class Sublist:
     def fanout(self):
         """(answers, subscribers, most) over the cached answers that still hold."""
         cdef int n
-        cdef Answer* answer
+        cdef MatchResult* result
         cdef uint64_t answers = 0, subscribers = 0, most = 0, count
         for n in range(SLOTS):
             if self.slots[n].generation == self.generation:
-                answer = &self.slots[n].answer
-                count = answer.group_ends[answer.group_count - 1] if answer.group_count else answer.plain_count
+                result = &self.slots[n].result
+                count = result.group_ends[result.group_count - 1] if result.group_count else result.plain_count
                 answers += 1
                 subscribers += count
                 most = max(most, count)

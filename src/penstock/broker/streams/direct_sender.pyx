@@ -221,7 +221,7 @@ cdef class DirectSender:
         return self.router.route(self.sublist, None, &view, ORIGIN_DIRECT, True)
 
     cdef int _end(self) except -1:
-        """Streams and services that heard an answer are told at the end of the read, or now if there is none."""
+        """Streams and services get an answer at the end of the read, or now if none is running."""
         cdef Router router = self.router
         if router.depth == 0 and (router.touched or router.calls):
             router.depth += 1

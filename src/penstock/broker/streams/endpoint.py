@@ -217,7 +217,7 @@ class Intake:
             self._last_warning = text, now
             log.warning("%s", text)
 
-    def call_with_room(self, callback: Callable[[], None]) -> None:
+    def call_when_caught_up(self, callback: Callable[[], None]) -> None:
         """Call back when less waits for the disk than now."""
         self._crowd.append(callback)
         self.turn.wait_for(self)

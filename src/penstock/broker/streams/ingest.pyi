@@ -44,7 +44,7 @@ class IngestHost(Protocol):
     ) -> None:
         """A client asked for an atomic batch. A service: called at the end of the read."""
 
-    def call_with_room(self, callback: Callable[[], None]) -> None:
+    def call_when_caught_up(self, callback: Callable[[], None]) -> None:
         """Call back when less waits for the disk than now."""
 
 class Ingest:

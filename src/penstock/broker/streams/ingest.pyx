@@ -1,6 +1,7 @@
-"""Ingest: the compiled side of a stream on the server. Messages of one read come in as a batch, answers leave when they are durable.
+"""Ingest: the compiled part of a stream on the server. Messages of one read come in as a batch, answers leave when they are durable.
 
-The router adds what is published while it reads a socket; the pointers point into the read buffer, so the batch is taken before the read ends.
+The router adds what is published while it reads a socket; the pointers point into the read buffer, so the batch is appended before the read ends. Its host, an `IngestHost` (ingest.pyi), is
+the stream's endpoint.
 Answers, refusals too, wait in order for the position of the log at which everything before them is durable.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -15,14 +16,14 @@ cdef enum:
 
 
 cdef Batch client_batch():
-    """For what clients publish: a subject with a wildcard for a token is stored too, as in the reference."""
+    """A batch for what clients publish: a subject with a wildcard as a token is stored too, as in nats-server."""
     cdef Batch batch = Batch()
     batch.takes_names = True
     return batch
 
 
 cdef class Ingest:
-    """A stream's batch of this turn, and its answers under way."""
+    """A stream's batch of this turn, and the answers that wait for its commits."""
 
     def __cinit__(self):
         self.batch = client_batch()
@@ -133,12 +134,12 @@ cdef class Ingest:
         if whole is None:
             try:
                 refused, duplicates = self.rules.take(batch)
-            except Exception as error:     # the store says why: everyone who waits is told
+            except Exception as error:     # the store says why: all publishers of the batch are told
                 whole = self.endpoint.refusal(error)
         return self.queue_answers(batch, reply_to, refused, duplicates, whole)
 
     cdef int append_each(self, Batch batch, ReplyTo* reply_to) except -1:
-        """Not all of them may be taken: how messages were batched must not show, so each is reply_to for alone."""
+        """Not all of the batch may be taken: ask the guard for each message alone, so that batching does not show."""
         cdef Batch single
         cdef Incoming* item
         cdef Py_ssize_t n
@@ -151,7 +152,7 @@ cdef class Ingest:
         return 0
 
     cdef int queue_answers(self, Batch batch, ReplyTo* reply_to, list refused, dict duplicates, bytes whole) except -1:
-        """Remember who is to be told what, once the log has come to where it is now."""
+        """Keep the answers until the log is committed up to where it is now."""
         cdef Chunk* chunk
         cdef Waiting* item
         cdef size_t size = 0
@@ -206,18 +207,18 @@ cdef class Ingest:
         return 0
 
     cdef bint is_full(self) noexcept:
-        """Whether more waits already than may. Counted before the batch, so that one of any size is taken."""
+        """Whether more waits already than may. The batch does not count, so that one of any size is taken."""
         cdef uint64_t size = self.parked_bytes + self.engine.log.appended - self.engine.log.committed()
         self.is_half_full = self.parked_count > self.count_max // 2 or size > self.size_max // 2
         return self.parked_count >= self.count_max or size >= self.size_max
 
     def look(self):
-        """Whether it is crowded, now."""
+        """Whether half of what may wait does, now."""
         self.is_full()
         return self.is_half_full
 
     cdef int refuse(self) except -1:
-        """Nothing of the batch is taken: who reply_to is told at once."""
+        """Take nothing of the batch, and tell its publishers at once."""
         cdef Batch batch = self.batch
         cdef Py_ssize_t n
         replies = [self.reply_to[n].reply[:self.reply_to[n].reply_size] for n in range(batch.count) if self.reply_to[n].reply != NULL]
@@ -282,12 +283,12 @@ cdef class Ingest:
 
     @property
     def is_waiting(self):
-        """Somebody waits for an answer."""
+        """Whether a publisher waits for an answer."""
         return self.first != NULL
 
     @property
     def is_due(self):
-        """Somebody's answer could be sent now."""
+        """Whether an answer could be sent now."""
         return self.first != NULL and self.first.position <= self.decided()
 
     cdef uint64_t decided(self) noexcept:

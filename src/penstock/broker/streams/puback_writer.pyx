@@ -1,7 +1,7 @@
-"""PubAckWriter: what publishers are told, written into their buffers once it is durable.
+"""PubAckWriter: writes the answers to publishers into their buffers once the messages are durable.
 
-Most are acks, thousands in a row for one client that hears its replies by one subscription (`_INBOX.x.*`). Those differ in the
-subject's last token and the sequence: all else is laid out once for the row.
+Most answers are acks, thousands in a row for one client that receives its replies by one subscription (`_INBOX.x.*`). These differ
+only in the subject's last token and the sequence: all else is laid out once for the row.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -16,11 +16,11 @@ from penstock.broker.routing.origin cimport KIND_CLIENT, ORIGIN_PUBACK
 from penstock.broker.routing.sublist cimport Sub, Sublist
 
 cdef enum:
-    SLICE_CLIENTS = 24                     # so many are answered before the sockets are looked at again
+    SLICE_CLIENTS = 24                     # clients that are answered before the sockets are polled again
     SID_MAX = 64                           # a client with a longer one is answered without a row
 
 cdef struct Row:
-    Sub* sub                               # who hears it; NULL: there is none yet
+    Sub* sub                               # its subscriber; NULL: there is none yet
     uint8_t* tail                          # what follows the subject, up to the sequence
     uint32_t tail_size
     uint64_t seq                           # of the ack that was written last
@@ -29,7 +29,7 @@ cdef struct Row:
 
 
 cdef inline bint _step(Row* row) noexcept nogil:
-    """Go on to the next sequence, if it has as many digits: thousands of numbers are not worked out each."""
+    """Count the digits up to the next sequence, if it has as many: cheaper than a conversion for each of thousands."""
     cdef uint32_t at = row.digit_count
     while at and row.digits[at - 1] == c"9":
         at -= 1
@@ -63,7 +63,7 @@ cdef void _begin(Row* row, Sub* sub, bytes head, uint64_t seq) noexcept:
 
 cdef bint _write_ack(Router router, Sublist sublist, Row* row, bytes head, const uint8_t* subject, uint32_t subject_size,
                      uint64_t seq) except -1:
-    """Write an ack, if that is all there is to do for it: one client hears it, which takes all."""
+    """Write an ack, if its only subscriber is a client without limits or checks; else False."""
     cdef Sub* sub = sublist.only_near(subject, subject_size)
     cdef Client client
     cdef uint8_t* out
@@ -77,7 +77,7 @@ cdef bint _write_ack(Router router, Sublist sublist, Row* row, bytes head, const
         _begin(row, sub, head, seq)
     sublist.matches += 1
     sub.msgs += 1
-    start = out = client.room(4 + subject_size + row.tail_size + row.digit_count + 3)
+    start = out = client.reserve(4 + subject_size + row.tail_size + row.digit_count + 3)
     memcpy(out, b"MSG ", 4)
     memcpy(out + 4, subject, subject_size)
     out += 4 + subject_size
@@ -93,7 +93,7 @@ cdef bint _write_ack(Router router, Sublist sublist, Row* row, bytes head, const
 
 cdef int _write_other(Router router, Sublist sublist, MessageView* view, Waiting* item, uint8_t* text, bytes head,
                       bytes error) except -1:
-    """Write any answer to whoever hears it; with `error` it is that. `text` is room for it."""
+    """Write any answer, or `error`, to its subscribers. `text` is space for it."""
     cdef uint32_t size = <uint32_t>PyBytes_GET_SIZE(head)
     if error is not None:
         view.payload = <const uint8_t*>PyBytes_AS_STRING(error)
@@ -111,15 +111,15 @@ cdef int _write_other(Router router, Sublist sublist, MessageView* view, Waiting
 
 
 def settle(Router router not None, Ingest ingest not None, Sublist sublist not None, Py_ssize_t clients_max=SLICE_CLIENTS):
-    """Write the answers that are durable by now: for how many clients. At so many it stops: the rest is due."""
+    """Write the answers that are durable by now; returns for how many clients. It stops at `clients_max`: the rest stays due."""
     cdef Chunk* chunk
     cdef Waiting* item
     cdef MessageView view
     cdef Row row
     cdef uint64_t decided = ingest.decided()
-    cdef bint is_checked = ingest.is_over or ingest.endpoint.has_failures     # after: who rolls back notes it before it counts
+    cdef bint is_checked = ingest.is_over or ingest.endpoint.has_failures     # read after `decided`: a rollback is noted before it counts
     cdef bytes head = ingest.head, error, failure
-    cdef Py_ssize_t others = len(router.dirty)  # who has something to get anyway does not count: some progress is sure
+    cdef Py_ssize_t others = len(router.dirty)  # clients with something to send anyway do not count: some progress is sure
     cdef Py_ssize_t answered
     cdef uint8_t* text = ingest.scratch
     view.reply = view.headers = NULL
