@@ -92,7 +92,7 @@ _OTHERWISE = {"open": "open_database", "Server": "EmbeddedServer"}  # what they 
 
 
 def __getattr__(name: str) -> _Any:
-    """Names come when they are asked for: a Spark task that only scans files loads no database."""
+    """Import public names on first use: a Spark task that only scans files does not load the database."""
     from importlib import import_module
 
     for module, names in _PLACES.items():

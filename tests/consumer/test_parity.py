@@ -87,7 +87,7 @@ def ask(case: dict[str, Any]) -> tuple[str, ConsumerConfig]:
         caps=caps,
         action=request.action,
         pedantic=request.pedantic,
-        is_heard=lambda subject: any(matches(subject, held) for held in bound),
+        has_subscriber=lambda subject: any(matches(subject, held) for held in bound),
         make_name=lambda: "MADE_UP",
     )
     assert decode_config(encode_config(admitted.config)) == admitted.config

@@ -34,7 +34,7 @@ log = logging.getLogger("penstock.api")
 PULLS = "$JS.API.CONSUMER.MSG.NEXT.>"
 ACKS = "$JS.ACK.>"
 REOPEN_S = 1.0  # until a stream that could not be opened is tried again; twice as long each time,
-REOPEN_S_MAX = 60.0  # up to this: to read a large one takes long
+REOPEN_S_MAX = 60.0  # up to this, because reading a large stream takes long
 
 
 class JetStreamAccount:
@@ -53,7 +53,7 @@ class JetStreamAccount:
         self.streams: dict[str, Intake] = {}
         self.direct: dict[bytes, Direct] = {}  # streams that answer direct gets, by name
         self.failed: dict[str, str] = {}  # streams that could not be opened, and why
-        self.changes = asyncio.Lock()  # held while a stream comes, changes or goes
+        self.changes = asyncio.Lock()  # held while a stream is created, changed or deleted
         self.api_total = 0
         self.api_errors = 0
         self._is_lent = is_lent
@@ -73,7 +73,7 @@ class JetStreamAccount:
         try:
             stream = self.database.get_stream(name)
         except Exception as error:
-            if self.failed.get(name) != str(error):  # the same again is told once
+            if self.failed.get(name) != str(error):  # the same error is logged once
                 is_ours = isinstance(error, PenstockError | OSError)
                 log.error("%s cannot be opened: %s", place, error, exc_info=None if is_ours else error)
             self.failed[name] = str(error)
@@ -150,7 +150,7 @@ class JetStreamAccount:
     def stream(self, name: str) -> Intake:
         """The server's endpoint of a stream; StreamNotFound if there is none."""
         if name not in self.streams:
-            self.follow(name)  # the library may have made it just now, and that has not come to our turn yet
+            self.follow(name)  # the library may have created it in this turn of the loop
         intake = self.streams.get(name)
         if intake is None:
             raise StreamNotFound
@@ -263,7 +263,7 @@ class JetStreamAccount:
             await intake.drain()
             await intake.answer_acks()
         for intake in self.streams.values():
-            intake.dispatcher.release()  # who has asked meanwhile
+            intake.dispatcher.release()  # pull requests that arrived meanwhile
 
     async def close(self) -> None:
         """Close the database; one that the caller provided stays open."""

@@ -63,7 +63,7 @@ def identity_of(intake: Intake) -> str:
 
 
 async def _create(call: Call, intake: Intake, config: ConsumerConfig, request: CreateRequest) -> Fields:
-    await intake.settled()  # what was published before is counted
+    await intake.settled()  # earlier publishes are counted
     consumers = intake.stream.consumers
 
     def make() -> tuple[Consumer, Fields, int]:
@@ -74,13 +74,13 @@ async def _create(call: Call, intake: Intake, config: ConsumerConfig, request: C
             caps=call.account.consumer_caps,
             action=request.action,
             pedantic=request.pedantic,
-            is_heard=lambda subject: _is_bound(intake, config.given_name),
+            has_subscriber=lambda subject: _is_bound(intake, config.given_name),
         )
         old, new = admission.old, admission.config
         consumer = consumers.by_name[admission.name] if old == new else consumers.create(admission)
         fields = info_fields(intake, consumer)
         if old is not None and old.deliver_subject != new.deliver_subject:
-            fields.pop("push_bound", None)  # nats-server has not looked yet who hears the new one
+            fields.pop("push_bound", None)  # nats-server has not checked yet whether the new one has a subscriber
         return consumer, fields, written(intake, consumer)
 
     consumer, fields, position = await change_locked(intake, make)

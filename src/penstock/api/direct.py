@@ -31,7 +31,7 @@ PREFIX_SIZE = len(b"$JS.API.DIRECT.GET.")
 SLICE = 1024  # messages of a batch that leave in one turn of the loop …
 SLICE_BYTES = 1 << 20  # … or as many bytes
 RETRY_S = 0.001  # until the next look at a lock that another thread had
-RESULTS_MAX = 1024  # of a multi_last
+RESULTS_MAX = 1024  # sequences in the reply to a multi_last
 END = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n"
 EMPTY_REQUEST = b"NATS/1.0 408 Empty Request\r\n\r\n"
 MALFORMED = b"NATS/1.0 408 Malformed Request\r\n\r\n"
@@ -178,7 +178,7 @@ class Direct:
         try:
             if not self._sender.send(request.reply, find_seq(self._stream, wanted), "no_hdr" in wanted):
                 request.respond(b"", NOT_FOUND)
-        except StoreError:  # damaged, of which the store has told, or just being deleted
+        except StoreError:  # damaged, which the store has logged, or just being deleted
             request.respond(b"", NOT_FOUND)
         return None
 
@@ -248,7 +248,9 @@ class Direct:
                 return NO_RESULTS
             up_to = min(up_to, engine.committed_seq)
         filters = [one for one in wanted["multi_last"] if is_valid_filter(one)]
-        if not filters or (up_to > engine.committed_seq and self._is_file):  # in memory nats-server takes it
+        if not filters or (
+            up_to > engine.committed_seq and self._is_file
+        ):  # for a stream in memory nats-server accepts it
             return NO_RESULTS
         up_to = up_to or engine.committed_seq
         seqs = query.last_seqs(filters, min(up_to, engine.committed_seq), RESULTS_MAX) if engine.committed_seq else []

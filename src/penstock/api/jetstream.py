@@ -61,7 +61,14 @@ _PLAIN = re.compile(r"[^\x00-\x20\x7f.*>/\\%]")
 DIRECT = b"$JS.API.DIRECT.GET"
 NEXT = b"CONSUMER.MSG.NEXT."
 MAPPED = (b"$KV.", b"$OBJ.")  # buckets that are also reached through a domain's API
-SERVED = (b"STREAM.", b"CONSUMER.", b"DIRECT.", b"META.", b"SERVER.", b"ACCOUNT.")  # below a domain, besides INFO
+SERVED = (
+    b"STREAM.",
+    b"CONSUMER.",
+    b"DIRECT.",
+    b"META.",
+    b"SERVER.",
+    b"ACCOUNT.",
+)  # served under a domain's name, in addition to INFO
 
 
 def folder_of(account: str) -> str:

@@ -77,7 +77,7 @@ async def _get_later(stream: Stream, wanted: dict[str, Any]) -> Fields:
 def _get(stream: Stream, wanted: dict[str, Any]) -> Fields:
     try:
         message = stream.store.engine.load(find_seq(stream, wanted))
-    except CorruptBlock:  # the store has told of it
+    except CorruptBlock:  # the store has logged it
         message = 0
     if type(message) is not Message:
         raise MsgNotFound
@@ -140,7 +140,7 @@ async def _delete(intake: Intake, seq: int, no_erase: bool) -> Fields:
         is_gone = 0 < seq < SEQ_STOP and await asyncio.to_thread(remove, seq)
     except StoreError as error:
         return {"error": DeleteFailed(str(error)).to_json()}
-    intake.dispatcher.committed()  # somebody may have had it in hand
+    intake.dispatcher.committed()  # it may have been some consumer's next candidate
     return {"success": True} if is_gone else {"error": SequenceNotFound(seq).to_json()}
 
 

@@ -62,7 +62,9 @@ def purge_in_slices(stream: Stream, subject: str, seq: int, keep: int) -> int:
             start = query.next_seq((), start, stop)
             if not start:
                 break
-            if keep and others != index.messages - index.last_seq:  # at first, and when others deleted some meanwhile
+            if (
+                keep and others != index.messages - index.last_seq
+            ):  # the first time, and if messages were deleted meanwhile
                 most = purged + max(query.pending(filters, start) - query.pending(filters, stop) - keep, 0)
             part, count = min(start + SPAN, stop), min(SLICE, most - purged)
             found = store.engine.delete_matching(filters, start, part, 0, count, PURGE, store.clock.now_ns())

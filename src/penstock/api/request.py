@@ -81,7 +81,7 @@ class Api:
         is_system = request.account is self.system and tokens != ["INFO"]
         found = self._find_for_system(tokens) if is_system else self._find(tokens)
         if found is None:
-            return  # as nats-server: nobody answers
+            return  # no reply, as in nats-server
         endpoint, names = found
         call = Call(request, endpoint, names, request.account.jetstream, self._strict)
         lane_id = request.client.cid if request.client is not None else 0

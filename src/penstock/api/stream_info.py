@@ -77,7 +77,7 @@ def state_fields(state: StoreState, *, has_details: bool, is_file: bool, is_fres
     if has_details and state.messages and state.deleted is not None:
         deleted = [seq for first, last in state.deleted.ranges() for seq in range(first, last + 1)]
     if has_details and is_fresh and is_file:
-        num_deleted, deleted = 1, [0]  # as nats-server says of a file stream that never held a message
+        num_deleted, deleted = 1, [0]  # as nats-server reports for a file stream that never held a message
     if num_deleted:
         fields["num_deleted"] = num_deleted
     if deleted:

@@ -67,7 +67,7 @@ async def create(call: Call) -> Fields:
     async with account.changes:
         account.check_counts(config)
         if _NAMES_STORAGE.search(call.payload):
-            account.check_create(config)  # nats-server looks at its room first, where the storage is named
+            account.check_create(config)  # nats-server checks its limits first, if the storage is given
         checked = await _validated(account, config, pedantic)
         intake = account.streams.get(config.name)
         is_new = intake is None
@@ -101,7 +101,7 @@ async def update(call: Call) -> Fields:
     try:
         await _validated(account, config, pedantic)
     except ReplicasNotSupported as error:
-        late = error  # said only of a stream that is there
+        late = error  # only reported for a stream that exists
     if config.name != call.names[0]:
         raise StreamNameMismatch
     async with account.changes:
@@ -151,7 +151,7 @@ async def delete_stream(account: JetStreamAccount, name: str) -> None:
             await _delete_failed(account, name)
             return
         intake = account.stream(name)
-        await intake.drain()  # who publishes from now on finds nobody
+        await intake.drain()  # later publishes have no responders
         consumers = list(intake.stream.consumers.by_name)
         try:
             await asyncio.to_thread(account.database.delete_stream, name)
@@ -159,7 +159,7 @@ async def delete_stream(account: JetStreamAccount, name: str) -> None:
             raise StreamDeleteFailed(str(error)) from error
         finally:
             account.follow(name)
-            if name in account.streams:  # it could not be deleted, and takes messages again
+            if name in account.streams:  # it could not be deleted: accept messages again
                 intake.configure()
     for consumer in consumers:
         intake.news.changed(consumer, "delete")

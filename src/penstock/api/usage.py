@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.db.stream import Stream
     from penstock.server.options import JetStreamLimits
 
-SHARE = 0.75  # of the memory, or of the free disk, where no limit is set
+SHARE = 0.75  # of the memory or of the free disk, if no limit is configured
 # The size of a message besides its subject, headers and payload, by nats-server's formula.
 OVERHEAD = {"file": 30, "memory": 16}
 

@@ -158,7 +158,7 @@ def make_config(name: str = "", **fields: Any) -> ConsumerConfig:
             continue
         try:
             values[field] = msgspec.convert(_plain_value(FIELDS[field], value), FIELDS[field].type)
-            msgspec.json.encode(values[field])  # half of a surrogate pair is no text
+            msgspec.json.encode(values[field])  # raises for half of a surrogate pair
         except ValueError as error:  # msgspec.ValidationError and UnicodeEncodeError are
             raise ConsumerCreateFailed(f"{field}: {error}") from None
     return ConsumerConfig(**values)

@@ -1,7 +1,7 @@
-"""A point in time as a request wrote it: its nanoseconds, and the zone that it is shown in again.
+"""Moment: a point in time from a request, in nanoseconds, with the time zone in which it is shown again.
 
-nats-server keeps the zone of a consumer's start and pause, shows it, and takes two zones of one moment for two
-configurations where a consumer is created again.
+nats-server keeps and shows the zone of a consumer's start and pause. When a consumer is created again, the same moment
+in another zone counts as a different configuration.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d{1,2}):(\d\d):(\d\d)(?:[.,](\d+))?
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """Unix nanoseconds, and the minutes that its zone lies east of UTC."""
+    """Unix nanoseconds, and the zone's offset in minutes east of UTC."""
 
     ns: int
     zone: int = 0
 
     @property
     def is_zero(self) -> bool:
-        """Whether it is the time that Go has for one that was never set."""
+        """Whether it is Go's zero time, which means that it was never set."""
         return self.ns == ZERO_NS
 
 

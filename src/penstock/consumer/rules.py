@@ -1,9 +1,8 @@
-"""The rules that a consumer's configuration must keep, in the order in which nats-server looks at them.
+"""The rules that a consumer's configuration must keep, in the order in which nats-server checks them.
 
 Codes and texts are those of nats-server 2.15.1, recorded in
-tests/parity/recorded/tables/consumer.json. A request goes through `resolve` (does it fit the subject that it came on?),
-then through `admit` (may the stream have this consumer?), which is `check_create` or `check_update` with the choice
-between them.
+tests/parity/recorded/tables/consumer.json. A request goes through `resolve` (does it agree with its subject?), then
+through `admit` (may the stream have this consumer?), which chooses between `check_create` and `check_update`.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ Consumers = Mapping[str, ConsumerConfig]
 
 
 class Admission(NamedTuple):
-    """What a request comes to: the consumer's name, its configuration, and the one it has now (None: it is new)."""
+    """The result of a request: the consumer's name, its configuration, and its current one (None: it is new)."""
 
     name: str
     config: ConsumerConfig
@@ -53,7 +52,7 @@ class Admission(NamedTuple):
 
 
 def resolve(subject: str, request: CreateRequest) -> ConsumerConfig:
-    """The configuration of a request that came on `subject` (after `$JS.API.`): names and filter agree with it."""
+    """The configuration of a request on `subject` (without `$JS.API.`), whose names and filter must agree with it."""
     tokens = subject.split(".")
     config = request.config
     is_legacy_durable = tokens[1] == "DURABLE"
@@ -91,13 +90,13 @@ def admit(
     caps: ConsumerCaps = NO_CAPS,
     action: Action = "",
     pedantic: bool = False,
-    is_heard: Callable[[str], bool] = lambda subject: False,
+    has_subscriber: Callable[[str], bool] = lambda subject: False,
     make_name: Callable[[], str] = random_name,
 ) -> Admission:
-    """What CREATE makes of `config` on a stream that has `consumers`; raises the ApiError that it answers with.
+    """The result of CREATE with `config` on a stream that has `consumers`; raises the ApiError that it answers with.
 
-    `is_heard` says whether somebody subscribes to a deliver subject. A name that is made up for a consumer without one
-    does not show in its configuration.
+    `has_subscriber` says whether a deliver subject has a subscriber. A name generated for a consumer without one is not
+    part of its configuration.
     """
     if config.direct and config.sourcing and config.name:
         config = _for_sourcing(config, stream, make_name)
@@ -116,8 +115,8 @@ def admit(
         config = _with_level_of(old, config)
         if config != old:
             raise errors.ConsumerAlreadyExists
-    heard = old.deliver_subject != config.deliver_subject and is_heard(old.deliver_subject)
-    return Admission(name, _check_change(old, config, stream, consumers, is_bound=heard), old)
+    is_bound = old.deliver_subject != config.deliver_subject and has_subscriber(old.deliver_subject)
+    return Admission(name, _check_change(old, config, stream, consumers, is_bound=is_bound), old)
 
 
 def check_create(
@@ -128,7 +127,7 @@ def check_create(
     consumers: Consumers | None = None,
     pedantic: bool = False,
 ) -> ConsumerConfig:
-    """`config` as a new consumer beside `consumers` would hold it; raises the ApiError that CREATE answers with."""
+    """`config` as a new consumer beside `consumers` stores it; raises the ApiError that CREATE answers with."""
     return _check_new(validate(config, stream, caps, pedantic=pedantic), stream, caps, consumers or {})
 
 
@@ -142,7 +141,7 @@ def check_update(
     pedantic: bool = False,
     is_bound: bool = False,
 ) -> ConsumerConfig:
-    """`new` as the consumer with configuration `old` would hold it. `is_bound`: somebody hears its deliver subject."""
+    """`new` as the consumer with `old` stores it. `is_bound`: its deliver subject has a subscriber."""
     new = validate(_kept(old, new), stream, caps, pedantic=pedantic)
     return _check_change(old, new, stream, consumers or {}, is_bound=is_bound)
 
@@ -239,8 +238,8 @@ def _check_change(
 
 
 def _for_sourcing(config: ConsumerConfig, stream: StreamConfig, make_name: Callable[[], str]) -> ConsumerConfig:
-    """A consumer that feeds another stream, by a name that is always the same: on a stream that keeps its messages for
-    consumers it becomes durable and acks by flow control; on others each one has a name of its own."""
+    """The configuration of a consumer that feeds another stream. On a stream that keeps its messages for consumers it
+    becomes durable, under a fixed name, and acks by flow control; on others each one gets a name of its own."""
     if stream.retention == "limits":
         return msgspec.structs.replace(config, name=f"{config.name}-{make_name()}")
     return msgspec.structs.replace(
@@ -255,7 +254,7 @@ def _for_sourcing(config: ConsumerConfig, stream: StreamConfig, make_name: Calla
 
 
 def _kept(old: ConsumerConfig, new: ConsumerConfig) -> ConsumerConfig:
-    """`new` with what a request does not change: the pause has its own, and who sources does not know the start."""
+    """`new` with the fields that a request cannot change: the pause, and for a sourcing consumer the start."""
     new = msgspec.structs.replace(new, pause_until=old.pause_until)
     if not (new.sourcing and new.is_durable):
         return new
@@ -264,7 +263,7 @@ def _kept(old: ConsumerConfig, new: ConsumerConfig) -> ConsumerConfig:
 
 
 def _is_partition(config: ConsumerConfig, consumers: Consumers) -> bool:
-    """Whether no other consumer takes what the filters of this one take."""
+    """Whether the filters of this consumer overlap with no other consumer's."""
     if not config.filters:
         return True
     own = Filters(config.filters)
@@ -273,7 +272,7 @@ def _is_partition(config: ConsumerConfig, consumers: Consumers) -> bool:
 
 
 def _with_level_of(old: ConsumerConfig, new: ConsumerConfig) -> ConsumerConfig:
-    """`new` with the API level that the old one was found to need: who creates again does not know it."""
+    """`new` with the API level of `old`, which a repeated CREATE does not contain."""
     metadata = {key: value for key, value in new.metadata.items() if key != REQUIRED_LEVEL}
     if REQUIRED_LEVEL in old.metadata:
         metadata[REQUIRED_LEVEL] = old.metadata[REQUIRED_LEVEL]
@@ -375,7 +374,7 @@ def _check_filters(config: ConsumerConfig) -> None:
 
 
 def _head(subject: str) -> str:
-    """A filter up to its first >: what follows that is wrong, and found to be so only after the overlaps."""
+    """A filter up to its first >. Tokens after it are invalid, but nats-server reports overlaps first."""
     tokens = subject.split(".")
     return ".".join(tokens[: tokens.index(">") + 1]) if ">" in tokens else subject
 

@@ -164,7 +164,7 @@ class EmbeddedServer:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 self._loop = runner.get_loop()
                 runner.run(self._serve(is_ready))
-        except BaseException as error:  # noqa: BLE001 - it is raised where the server was asked for
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that started the server
             self._failure = error
             is_ready.set()
 
@@ -172,7 +172,7 @@ class EmbeddedServer:
         await self._start()
         self._may_end = asyncio.Event()
         is_ready.set()
-        await self._may_end.wait()  # a server that stopped by itself, as a lame duck does, is still asked to at the end
+        await self._may_end.wait()  # a server that stopped by itself, as a lame duck does, waits here, too
 
     async def _end(self) -> None:
         try:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock")
 BACKLOG = 4096
-ACCEPTS_MAX = 64  # of one turn of the loop: those who are here come first
-NO_MORE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-NO_MORE_S = 1.0  # until the next try
+ACCEPTS_MAX = 64  # per turn of the loop: present clients are served first
+NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+NO_DESCRIPTORS_S = 1.0  # until the next try
 
 
 class Listener:
@@ -32,7 +32,7 @@ class Listener:
         self._listening: socket.socket | None = None
         self._unready: set[WebsocketConnection] = set()  # whose handshake is not over
         self._rate: RateLimit | None = None  # of TLS handshakes
-        self._buffer: memoryview | None = None  # what WebSockets read into, one after the other
+        self._buffer: memoryview | None = None  # the read buffer that all WebSockets share
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port."""
@@ -65,19 +65,19 @@ class Listener:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                if error.errno in NO_MORE:  # they wait in the queue of the port until others have gone
+                if error.errno in NO_DESCRIPTORS:  # clients wait in the port's queue until others disconnect
                     why = error.strerror
                     log.error("no connection can be taken: %s; raise the limit of open files (ulimit -n)", why)
                     self.server.loop.remove_reader(self._listening)
-                    self.server.loop.call_later(NO_MORE_S, self._watch)
+                    self.server.loop.call_later(NO_DESCRIPTORS_S, self._watch)
                     return
-                continue  # it has gone already
+                continue  # the client has already disconnected
             protocol = self._new_connection()
             try:
                 connected.setblocking(False)
                 connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 Socket(self.server.turn.sockets, connected, protocol)
-            except Exception as error:  # the others who wait are not to suffer for it
+            except Exception as error:  # an error of one client must not stop the others
                 log.exception("a client could not be taken")
                 protocol.connection_lost(error)
                 connected.close()

@@ -162,7 +162,7 @@ class Options:
     http_port: int = 0  # 0: off, -1: any
     https_port: int = 0
     http_base_path: str = ""
-    # who may connect
+    # authentication
     username: str = ""
     password: str = field(default="", repr=False)
     authorization: str = field(default="", repr=False)  # a token

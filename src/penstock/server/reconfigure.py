@@ -24,7 +24,7 @@ def reconfigure(server: Server, options: Options, changes: list[Change]) -> None
     authenticator = Authenticator(options)
     server.authenticator.close()
     server.authenticator = authenticator
-    for name in ("port", "http_port", "https_port"):  # -1 was any: it stays what it became
+    for name in ("port", "http_port", "https_port"):  # -1 means any port: keep the one that was chosen
         if getattr(options, name) == -1:
             setattr(options, name, getattr(server.options, name))
     if options.websocket.port == -1:
@@ -38,7 +38,7 @@ def reconfigure(server: Server, options: Options, changes: list[Change]) -> None
     for connection in list(server.connections.values()):
         connection.max_control_line = options.max_control_line
         connection.max_payload = options.max_payload
-        _judge_again(server, connection)
+        _authenticate_again(server, connection)
     for name in gone:
         _remove_account(server, name)
     _close_too_many(server, options.max_connections)
@@ -74,7 +74,7 @@ def _close_too_many(server: Server, limit: int) -> None:
             connection.close("Maximum Connections Exceeded")
 
 
-def _judge_again(server: Server, connection: Connection) -> None:
+def _authenticate_again(server: Server, connection: Connection) -> None:
     """Authenticate a client again, with the new configuration."""
     if connection.account is None:
         return
@@ -102,6 +102,6 @@ def _settle(server: Server, connection: Connection, found: Identity | None) -> N
     if given.nkey or given.user:
         user = authenticator.nkeys.get(given.nkey) if given.nkey else authenticator.users.get(given.user)
         if user is None or (user.account or GLOBAL_ACCOUNT) != connection.account.name:
-            connection.close("Client Closed")  # a user that is gone, or in another account now, is not told
+            connection.close("Client Closed")  # as nats-server: no error text for a removed user or a changed account
             return
     connection.unauthorized()

@@ -6,7 +6,7 @@ import hmac
 import re
 
 BCRYPT = re.compile(r"\$2[abxy]\$\d{2}\$.*")
-BCRYPT_SIZE_MAX = 72  # bcrypt reads no more of a password
+BCRYPT_SIZE_MAX = 72  # bcrypt ignores the rest of a password
 
 
 def is_bcrypt(stored: str) -> bool:

@@ -89,7 +89,7 @@ class _Later:
     """Values that are checked after the whole file was read: users can be in two sections, TLS in two keys."""
 
     authorization: Authorization | None = None
-    places: dict[str, Node] = field(default_factory=dict)  # where each account's users stand
+    places: dict[str, Node] = field(default_factory=dict)  # the place of each account's users in the file
 
 
 def _read_top(tree: dict[str, Node], options: Options, findings: Findings) -> None:

@@ -1,23 +1,19 @@
-"""Reader: the state machine that reads one text of nats-server's configuration format; `conf` has the grammar.
-
-The text is held as Latin-1, one character for each byte: places count bytes, as nats-server's do.
-"""
+"""Reader: the state machine that reads one text of nats-server's configuration format; `conf` has the grammar."""
 
 from __future__ import annotations
 
 import os
 import re
-from bisect import bisect_left
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from penstock.server.conf.cursor import Cursor, bytes_of, text_of
 from penstock.server.conf.tree import DEPTH_MAX, NODES_MAX, SECRET_KEYS, ConfError, Node, ReadContext, Scalar
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 _SPACES = re.compile(r"[ \t\n\v\f\r]*")
 _BLANKS = re.compile(r"[ \t]*")
-_COMMENT = re.compile(r"[^\r\n\0]*")
 _KEY = re.compile(r"[^ \t\n\v\f\r=:\0]*")
 _BARE = re.compile(r"[^\\\r\n\0;,\]} \t']*")
 _INCLUDE = re.compile(r"[^\r\n\0;} \t']*")
@@ -40,16 +36,13 @@ for _power, _letter in enumerate("kmgtpe", start=1):
 _State = Callable[[], "_State | None"]
 
 
-class Reader:
+class Reader(Cursor):
     """Reads one text. Each state reads a little and returns the next; `after` has the states that follow a value."""
 
     def __init__(self, text: str, file: str, context: ReadContext, is_environment: bool = False) -> None:
-        self.text = text
+        super().__init__(text, file)
         self.is_environment = is_environment  # the text is the value of an environment variable
-        self.file = file
         self.context = context
-        self.at = 0
-        self.lines = [match.start() for match in re.finditer("\n", text)]
         self.root: dict[str, Node] = {}
         self.open: list[dict[str, Node] | list[Node]] = [self.root]
         self.keys: list[tuple[str, int]] = []
@@ -64,54 +57,10 @@ class Reader:
             raise ConfError(f"config is invalid ({self.file}:{line}:{column})")
         return self.root
 
-    # places and errors
-
-    def _place(self, offset: int) -> tuple[int, int]:
-        line = bisect_left(self.lines, offset)
-        return line + 1, offset - (self.lines[line - 1] if line else 0)
-
-    def _wrong(self, text: str, offset: int | None = None) -> ConfError:
-        line, column = self._place(self.at if offset is None else offset)
-        return ConfError(f"Parse error on line {line}: '{_text(text)}' ({self.file}:{line}:{column})")
-
-    def _bad_value(self, text: str, offset: int) -> ConfError:
-        line, column = self._place(offset)
-        return ConfError(f"{_text(text)} ({self.file}:{line}:{column})")
-
-    def _shown(self, char: str) -> str:
-        """The character just read, as an error shows it: all of its bytes."""
-        count = 1 + (char >= "\xc0") + (char >= "\xe0") + (char >= "\xf0")
-        return "\\n" if char == "\n" else char + self.text[self.at : self.at + count - 1]
-
     def _value_shown(self, text: str) -> str:
         """A value as an error shows it; secrets and values from the environment are redacted."""
         is_secret = self.is_environment or (self.keys and self.keys[-1][0].lower() in SECRET_KEYS)
         return "[REDACTED]" if is_secret else text
-
-    def _got(self, char: str) -> str:
-        return f"but got '{self._shown(char)}' instead."
-
-    def _look(self) -> str:
-        """The next character; NUL at the end. A NUL in the text ends the text, too."""
-        return self.text[self.at] if self.at < len(self.text) else "\0"
-
-    def _next(self) -> str:
-        char = self._look()
-        self.at = min(self.at + 1, len(self.text))
-        return char
-
-    def _take(self, pattern: re.Pattern[str]) -> str:
-        match = pattern.match(self.text, self.at)
-        assert match is not None, "every pattern also matches the empty text"
-        self.at = match.end()
-        return match.group()
-
-    def _is_comment(self) -> bool:
-        """Skip a comment if one begins here; a lone slash is left to the state."""
-        if self._look() == "#" or self.text.startswith("//", self.at):
-            self._take(_COMMENT)
-            return True
-        return False
 
     # the top level, with or without braces around it
 
@@ -204,7 +153,7 @@ class Reader:
         self._take(_KEY)
         if self._look() in _SPACE and self.text[start : self.at].lower() == "include":
             return self._include
-        self.keys.append((_text(self.text[start : self.at]), start))
+        self.keys.append((text_of(self.text[start : self.at]), start))
         return self._key_end
 
     def _quoted_key(self, quote: str, at_the_end: str) -> None:
@@ -214,7 +163,7 @@ class Reader:
         if stop < 0 or nul >= 0:
             self.at = len(self.text)
             raise self._wrong(at_the_end)
-        self.keys.append((_text(self.text[start:stop]), start))
+        self.keys.append((text_of(self.text[start:stop]), start))
         self.at = stop + 1
 
     def _key_end(self) -> _State | None:
@@ -252,7 +201,7 @@ class Reader:
             path = self._take(_INCLUDE)
             if self._look() == "'":
                 self.at += 1
-        self._put_file(_text(path), start)
+        self._put_file(text_of(path), start)
         return self.after.pop()
 
     def _put_file(self, path: str, start: int) -> None:
@@ -262,7 +211,9 @@ class Reader:
         try:
             tree = self.context.include(where, self.context)
         except ConfError as error:
-            raise self._bad_value(f"error parsing include file '{_bytes(path)}', {_bytes(str(error))}", start) from None
+            raise self._bad_value(
+                f"error parsing include file '{bytes_of(path)}', {bytes_of(str(error))}", start
+            ) from None
         scope.update(tree)
         self._weigh(sum(node.weight for node in scope.values()), start)
 
@@ -294,7 +245,7 @@ class Reader:
         if self._look() in _SPACE and self.text[start : self.at].lower() == "include":
             self.after.append(self._map_value_end)
             return self._include
-        self.keys.append((_text(self.text[start : self.at]), start))
+        self.keys.append((text_of(self.text[start : self.at]), start))
         return self._map_key_end
 
     def _map_key_end(self) -> _State | None:
@@ -307,7 +258,7 @@ class Reader:
             self.at += 1
             raise self._wrong('Unexpected map value terminator ",".')
         if char == "}":
-            raise self._wrong(f"The key {_bytes(self.keys[-1][0])!r} has no value", self.keys[-1][1])
+            raise self._wrong(f"The key {bytes_of(self.keys[-1][0])!r} has no value", self.keys[-1][1])
         self.after.append(self._map_value_end)
         return self._value
 
@@ -371,10 +322,10 @@ class Reader:
                 self.at = len(self.text)
                 raise self._wrong("Unexpected EOF.")
             self.at = stop + 1
-            return self._put(_text(self.text[start + 1 : stop]), start + 1)
+            return self._put(text_of(self.text[start + 1 : stop]), start + 1)
         if char == '"':
             self.at += 1
-            return self._put(_text(self._escaped(_QUOTED, '"')), start + 1)
+            return self._put(text_of(self._escaped(_QUOTED, '"')), start + 1)
         if char == "(":
             return self._lines(start)
         if char == "-":
@@ -426,12 +377,12 @@ class Reader:
         head = self.text[start : self.at]
         text = head + self._escaped(_BARE, "")
         if self.text[start : self.at] != text:  # it had an escape, or a quote at its end: it is text in any case
-            return self._put(_text(text), start)
+            return self._put(text_of(text), start)
         if text.lower() in _BOOLEANS:
             return self._put(_BOOLEANS[text.lower()], start)
         if text.startswith("$"):
-            return self._variable(_text(text[1:]), start)
-        return self._put(_text(text), start)
+            return self._variable(text_of(text[1:]), start)
+        return self._put(text_of(text), start)
 
     def _lines(self, start: int) -> _State | None:
         """A text of whole lines, up to a line that only has a closing parenthesis."""
@@ -441,7 +392,7 @@ class Reader:
             self.at = len(self.text)
             raise self._wrong("Unexpected EOF processing block.")
         self.at = match.end()
-        return self._put(_text(self.text[start + 1 : match.start() + 1]), start + 1)
+        return self._put(text_of(self.text[start + 1 : match.start() + 1]), start + 1)
 
     def _number(self, start: int) -> _State | None:
         """A number, or something that begins like one: a date, an address, a duration, a text."""
@@ -478,7 +429,7 @@ class Reader:
         self._take(_DIGITS)
         if self._look() == ".":
             self._take(_ADDRESS)
-            return self._put(_text(self.text[start : self.at]), start)
+            return self._put(text_of(self.text[start : self.at]), start)
         value = float(self.text[start : self.at])
         if value in (float("inf"), float("-inf")):
             shown = self._value_shown(self.text[start : self.at])
@@ -516,9 +467,9 @@ class Reader:
                 found.is_used = True
                 return self._put_node(Node(found.value, self.file, line, column, False, found.weight, found.depth))
         # A password that begins with a dollar sign looks like a variable.
-        what = f"variable reference for '{self._value_shown(_bytes(name))}' on line {line}"
+        what = f"variable reference for '{self._value_shown(bytes_of(name))}' on line {line}"
         if name in self.context.names:
-            text = f"{what} could not be parsed: variable reference cycle for '{_bytes(name)}'"
+            text = f"{what} could not be parsed: variable reference cycle for '{bytes_of(name)}'"
             raise self._bad_value(text, start)
         if len(self.context.names) >= DEPTH_MAX:
             raise self._bad_value(f"{what} could not be parsed: more than {DEPTH_MAX} variables deep", start)
@@ -531,7 +482,7 @@ class Reader:
         try:
             tree = Reader(f"pk={data}", self.file, self.context, is_environment=True).read()
         except ConfError as error:
-            raise self._bad_value(f"{what} could not be parsed: {_bytes(str(error))}", start) from None
+            raise self._bad_value(f"{what} could not be parsed: {bytes_of(str(error))}", start) from None
         finally:
             self.context.names.discard(name)
         if "pk" not in tree:
@@ -574,13 +525,3 @@ class Reader:
         line, column = self._place(self.at)
         depth = 1 + max((node.depth for node in inner), default=0)
         return self._put_node(Node(value, self.file, line, column, False, weight, depth))
-
-
-def _text(raw: str) -> str:
-    """The text of bytes that were held as Latin-1."""
-    return raw.encode("latin-1").decode("utf-8", "replace") if not raw.isascii() else raw
-
-
-def _bytes(text: str) -> str:
-    """The reverse of `_text`, for a text that is inserted into one being read."""
-    return text.encode("utf-8", "surrogateescape").decode("latin-1")

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from penstock.errors import PenstockError
 
-PIPE_BUF = 4096  # so much goes into a pipe in one piece, or not at all
+PIPE_BUF = 4096  # writes of up to this size to a pipe are atomic
 BACKUP = re.compile(r"\.\d{4}(\.\d{2}){5}\.\d{9}")
 
 
@@ -42,7 +42,7 @@ class FdSink:
     def __init__(self, fd: int) -> None:
         mode = os.fstat(fd).st_mode
         self.is_terminal = stat.S_ISCHR(mode)
-        self._rest = b""  # of a long line that did not fit in whole
+        self._rest = b""  # the rest of a line that was written in part
         self._send: Callable[[bytes], int]
         self._own: int | None = None
         self._journal: socket.socket | None = None
@@ -57,7 +57,7 @@ class FdSink:
     def _open_own(self, fd: int) -> None:
         try:
             self._own = own = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        except OSError:  # another user's pipe, or no /proc: ask before each piece, which fits once there is room
+        except OSError:  # another user's pipe, or no /proc: poll before each piece
             poll = select.poll()
             poll.register(fd, select.POLLOUT)
             self._send = lambda data: os.write(fd, data[:PIPE_BUF]) if poll.poll(0) else 0
@@ -84,9 +84,9 @@ class FdSink:
                     break
                 data = data[count:]
         except BlockingIOError:
-            pass  # full: `data` is what is left
+            pass  # full: `data` is the rest
         except OSError:
-            return data  # nobody reads any more, or the disk is full: the lines are lost, the server is not
+            return data  # the reader is gone or the disk is full: lines are lost, the server runs on
         return data
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ class FileSink:
         now_ns = time.time_ns()
         stamp = time.strftime("%Y.%m.%d.%H.%M.%S", time.localtime(now_ns // 10**9))
         backup = f"{self.path}.{stamp}.{now_ns % 10**9:09d}"
-        # The new file begins with the line's own prefix: process, and time where lines have one.
+        # The new file begins with the line's prefix: process id, and time if lines have one.
         prefix = line[: line.index(b"[", 1)] if b"[" in line[1:] else b""
         try:
             os.rename(self.path, backup)
@@ -167,7 +167,7 @@ class FileSink:
         try:
             self._size += os.write(self._fd, prefix + f"[{label}] {text}\n".encode("utf-8", "replace"))
         except OSError:
-            self._size_next = max(self._size_next, self._size * 2)  # no room even for this: try again later
+            self._size_next = max(self._size_next, self._size * 2)  # not even this can be written: try again later
 
     def close(self) -> None:
         os.close(self._fd)

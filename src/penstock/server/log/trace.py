@@ -14,7 +14,7 @@ from typing import Any
 from penstock.server.connection import Connection, shown_snippet
 from penstock.server.websocket.connection import WebsocketConnection
 
-LINE_SIZE_MAX = 64 * 1024  # what is longer is no command
+LINE_SIZE_MAX = 64 * 1024  # a longer line is not a command
 SECRETS = re.compile(rb'("(?:pass|auth_token|jwt|sig|proxy_sig)"\s*:\s*)"(?:[^"\\]|\\.)*"', re.IGNORECASE)
 SECRET_FIELDS = frozenset(("pass", "auth_token", "jwt", "sig", "proxy_sig"))
 REDACTED = "[REDACTED]"
@@ -30,7 +30,7 @@ class Tracer:
         self.tell = tell
         self.payload_max = payload_max
         self._rest = b""  # a line that has no end yet
-        self._wanted = 0  # bytes of a payload that are still to come, its line end included
+        self._wanted = 0  # missing bytes of a payload, including its line end
         self._payload = bytearray()
         self._size = 0  # of the payload
         self._is_lost = False
@@ -63,7 +63,7 @@ class Tracer:
             line = b"-ERR " + line[4:].strip().strip(b"'")
         elif verb == b"+OK":
             line = b"OK"
-        elif verb not in KNOWN:  # what follows may be a password: a CONNECT with a slip in it, a browser's request
+        elif verb not in KNOWN:  # the rest may be a password: a misspelt CONNECT, a browser's request
             first = shown_snippet(words[0])
             line = first if line == first else first.removesuffix(b"...") + b"..."
         self.tell(f"{self.arrow} [{line.decode('utf-8', 'replace')}]")

@@ -1,4 +1,4 @@
-"""What the server says about itself: the HTTP monitoring pages, and the makers that `$SYS` requests share with them.
+"""The HTTP monitoring pages, and the functions that make them, which `$SYS` requests share.
 
 One module per page makes a struct from the server; `http` speaks HTTP; `monitor` puts the two together.
 """

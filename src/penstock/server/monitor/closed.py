@@ -70,7 +70,7 @@ class ClosedConnection:
     user: str
     account: str
     held_count: int
-    held: bytes  # its subscriptions, packed: ten thousand connections that have gone are looked at seldom
+    held: bytes  # its subscriptions, packed: those of closed connections are rarely read
 
     @property
     def subscriptions(self) -> tuple[HeldSubscription, ...]:
@@ -123,7 +123,7 @@ class ClosedConnections(deque[ClosedConnection]):
         oldest = self[0] if len(self) == self.maxlen else None
         super().append(closed)
         if oldest is not None and self._with_subscriptions and self._with_subscriptions[0] is oldest:
-            self._forget_oldest()  # it is gone altogether
+            self._forget_oldest()  # that connection was dropped altogether
         if closed.held_count:
             self._with_subscriptions.append(closed)
             self._kept += closed.held_count

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.server.monitor.query import Query
     from penstock.server.server import Server
 
-LIMIT = 1024  # entries, when nothing else is asked for
+LIMIT = 1024  # entries by default
 OPEN, CLOSED, ANY = 0, 1, 2
 
 # Sort orders: the key of an open connection, the key of its facts, and whether the greatest comes first.
@@ -192,7 +192,7 @@ async def _chosen(
             return [found], []
         return [], [one for one in gone if one.cid == options.cid][:1]
     if options.mqtt_client:
-        return [], []  # nobody speaks MQTT here
+        return [], []  # there is no MQTT
     if options.user:
         living = await _those(living, lambda one: user_name(one) == options.user)
         gone = [one for one in gone if one.user == options.user]

@@ -112,7 +112,7 @@ def _stream_error(account: str, stream: str, what: str) -> HealthError:
 def _missing(jetstream: JetStream, options: HealthzOptions) -> HealthError | None:
     """The error for a requested account, stream or consumer that does not exist."""
     found = jetstream.accounts.get(options.account)
-    # An account has a place on the disk, which is what nats-server looks for, from its first stream on.
+    # nats-server looks for the account's folder, which exists from its first stream on.
     if found is None or not found.streams:
         text = f"JetStream account {quote(options.account)} not found"
         return HealthError(type="ACCOUNT", account=options.account, error=text)

@@ -19,7 +19,7 @@ from penstock.server.address import listening_socket
 
 log = logging.getLogger("penstock")
 HEADER_SIZE_MAX = 64 * 1024
-BODY_SIZE_MAX = 256 * 1024  # of a request; nothing is done with it
+BODY_SIZE_MAX = 256 * 1024  # of a request; the body is ignored
 HEADER_TIMEOUT_S = 5.0  # for a request to arrive, once it has begun
 IDLE_TIMEOUT_S = 120.0  # between two requests
 WRITE_TIMEOUT_S = 10.0  # for a client to take a piece of its answer

@@ -10,7 +10,7 @@ from penstock.wire.info import API_LEVEL
 if TYPE_CHECKING:
     from penstock.server.server import Server
 
-DEFAULT_MAX_CONSUMERS = 1000  # of a stream that says nothing, when the configuration says nothing
+DEFAULT_MAX_CONSUMERS = 1000  # per stream, if neither the stream nor the configuration sets a limit
 
 
 class JetStreamConfig(Page, kw_only=True):
@@ -80,7 +80,8 @@ def js_config(server: Server, with_store_dir: bool = True) -> JetStreamConfig:
         sync_interval=ns(options.sync_interval),
         sync_always=options.sync_always,
         domain=options.domain,
-        compress_ok=options.max_memory > 0 and options.max_storage > 0,  # as nats-server: where it had to guess neither
+        compress_ok=options.max_memory > 0
+        and options.max_storage > 0,  # as nats-server: if both limits were configured
         unique_tag=options.unique_tag,
         strict=options.strict,
     )

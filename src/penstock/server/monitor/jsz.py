@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from penstock.server.monitor.query import Query
     from penstock.server.server import Server
 
-LIMIT = 1024  # accounts, when nothing else is asked for
-STREAM_SLICE = 16  # streams told of before others have their turn
+LIMIT = 1024  # accounts by default
+STREAM_SLICE = 16  # streams described before the loop does other work
 
 
 @dataclass(slots=True)
@@ -184,7 +184,7 @@ async def _account_detail(server: Server, name: str, with_streams: bool, options
         id=name,
         memory=account.memory_used,
         storage=account.storage_used,
-        reserved_memory=account.limits.max_memory % 2**64,  # -1, no limit, is told as Go's unsigned
+        reserved_memory=account.limits.max_memory % 2**64,  # -1, no limit, is shown as Go's unsigned
         reserved_storage=account.limits.max_storage % 2**64,
         accounts=0,
         ha_assets=0,

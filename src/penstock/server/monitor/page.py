@@ -16,7 +16,7 @@ import msgspec
 
 from penstock.wire import go_json
 
-SLICE = 16  # entries made or encoded before others have their turn: less than a millisecond
+SLICE = 16  # entries made or encoded before other tasks run: less than a millisecond
 LOOK_SLICE = 500  # things only looked at
 FEATURE_FLAGS = {
     "js_ack_fc_v2": False,

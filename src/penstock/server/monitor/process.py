@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 
 _PAGE_SIZE = resource.getpagesize()
-_INTERVAL_NS = 1_000_000_000  # the processor's share is measured over at least so long
+_INTERVAL_NS = 1_000_000_000  # the CPU usage is measured over at least this time
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.server.monitor.query import Query
     from penstock.server.server import Server
 
-LIMIT = 1024  # entries, when nothing else is asked for
+LIMIT = 1024  # entries by default
 
 
 @dataclass(slots=True)

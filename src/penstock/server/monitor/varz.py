@@ -135,7 +135,7 @@ def make_varz(server: Server, monitor: Monitor) -> Varz:
         go=RUNTIME,
         host=server.info.host,
         port=server.info.port,
-        auth_required=server.authenticator.required,  # also where INFO does not say so, for `no_auth_user`
+        auth_required=server.authenticator.required,  # even if INFO says otherwise because of `no_auth_user`
         tls_required=server.tls_required,
         tls_verify=server.tls_verify,
         connect_urls=list(server.connect_urls),

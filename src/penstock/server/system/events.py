@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.server.server import Server
 
 _ADVISORY = "io.nats.server.advisory.v1."
-_HAS_JETSTREAM = 7  # what nats-server tells: JetStream, binary snapshots, Raft traffic in its own account
+_HAS_JETSTREAM = 7  # nats-server's flags: JetStream, binary snapshots, Raft traffic in the account
 
 
 class ServerInfo(Page, kw_only=True):

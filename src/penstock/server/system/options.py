@@ -54,7 +54,7 @@ class Body(Generic[T]):
     """One kind of request: the Go struct that its body is read as, and the options made from it."""
 
     def __init__(self, go_name: str, fields: dict[str, str], make: Callable[..., T], **renamed: str) -> None:
-        self._renamed = renamed  # what the options call otherwise than the wire
+        self._renamed = renamed  # fields whose names differ between the wire and the options
         self._fields = fields
         self._make = make
         self._struct = Struct(

@@ -122,5 +122,5 @@ class SystemRequests:
         self._task = None
         if not task.cancelled() and (error := task.exception()) is not None:
             self._server.log.error(f"A request of the system account could not be answered: {error!r}")
-        if self._queue and not task.cancelled():  # also one that came after the task's last look, and before this
+        if self._queue and not task.cancelled():  # a request arrived after the task had found the queue empty
             self._begin()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 STATS_FIRST_S = 0.25  # then twice as long each time
 STATS_S = 10.0
-ACCOUNTS_S = 30.0  # how often accounts with connections are told of, when nothing changes
+ACCOUNTS_S = 30.0  # how often connection counts are published without changes
 
 
 class System:

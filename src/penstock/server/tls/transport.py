@@ -68,7 +68,7 @@ class TlsTransport(asyncio.Protocol):
         if not self._has_begun:
             self._has_begun = True
             if data[0] != HANDSHAKE:
-                # Somebody who does not speak TLS: no answer, as TLS would give it, means anything to them.
+                # The client does not speak TLS: it would not understand an alert.
                 self._fail("tls: first record does not look like a TLS handshake", is_error=False)
                 return
         self._incoming.write(data)
@@ -84,7 +84,7 @@ class TlsTransport(asyncio.Protocol):
             self._send()
             return
         except ssl.SSLError as error:
-            self._send()  # an alert says why
+            self._send()  # sends the alert with the reason
             self._fail(explain(error), is_error=True)
             return
         self._send()
@@ -142,7 +142,7 @@ class TlsTransport(asyncio.Protocol):
         self._stop_timer()
         self._is_over = True
         self.inner.connection_lost(error)
-        del self.inner, self._done, self._failed  # which have us; nothing more is heard from the socket
+        del self.inner, self._done, self._failed  # breaks reference cycles; no callbacks follow
 
     # For the client's protocol.
 
@@ -179,7 +179,7 @@ class TlsTransport(asyncio.Protocol):
     def resume_reading(self) -> None:
         self._is_paused = False
         self.raw.resume_reading()
-        self._loop.call_soon(self._read)  # what was decrypted meanwhile
+        self._loop.call_soon(self._read)  # deliver bytes that were decrypted meanwhile
 
     def get_write_buffer_size(self) -> int:
         return self.raw.get_write_buffer_size()

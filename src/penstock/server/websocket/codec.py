@@ -82,8 +82,8 @@ class WebsocketCodec:
         self.max_payload = max_payload
         self.end = ""  # the reason to close the connection
         self.fault = ""  # for the log; "": the client has closed
-        self._pending = b""  # the start of a frame whose head, or whole control frame, is not there yet
-        self._left = 0  # bytes of the data frame that are still to come
+        self._pending = b""  # the beginning of a frame's head or of a control frame, until the rest arrives
+        self._left = 0  # missing bytes of the data frame
         self._mask = b""
         self._is_between = True  # no message is begun
         self._is_inflating = False
@@ -259,7 +259,7 @@ class WebsocketCodec:
         packed = (packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH)).removesuffix(SYNC_FLUSH)
         if self.upgrade.is_compressed_whole or len(packed) <= size_max:
             return frame(BINARY | COMPRESSED, packed)
-        # A compressed message in parts: the first one says so, the last one is final.
+        # A compressed message in fragments: the first has the compression bit, the last is final.
         starts = range(0, len(packed), size_max)
         return b"".join(
             frame(

@@ -120,7 +120,7 @@ class WebsocketConnection(Connection):
             self.feed(commands)
         frames = codec.outgoing()
         if frames:
-            self.flush()  # what was asked before a ping is answered before it
+            self.flush()  # replies to earlier requests go before the pong
             self.transport.write(b"".join(frames))
             self.backlog = self.transport.get_write_buffer_size()
             self.check_backlog()

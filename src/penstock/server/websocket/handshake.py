@@ -35,8 +35,8 @@ class Upgrade:
     is_compressed: bool = False
     is_masked: bool = True  # frames from the client are
     is_browser: bool = False  # likely; it gets small frames
-    is_compressed_whole: bool = False  # Safari reads no fragments of a compressed message
-    client_ip: str = ""  # what a proxy says; "": nothing
+    is_compressed_whole: bool = False  # Safari does not read fragments of a compressed message
+    client_ip: str = ""  # forwarded by a proxy; "": none
     cookies: Credentials = NOTHING
 
 
@@ -74,7 +74,7 @@ class Handshake:
             self._reader.receive_data(pending)
         found = self._judge(event)
         if not isinstance(rest, h11.EndOfMessage):
-            # It goes on with a body that nobody reads.
+            # The request has a body, which is not read.
             return Refusal(b"" if isinstance(found, Upgrade) else found.reply, "request has a body", is_final=True)
         if isinstance(found, Upgrade) and pending:
             return Refusal(b"", "client sent data before handshake is complete", is_final=True)
