@@ -46,7 +46,7 @@ def reconfigure(server: Server, options: Options, changes: list[Change]) -> None
         change.name in ("accounts", "jetstream.enabled") or change.name.startswith("jetstream.max")
         for change in changes
     ):
-        server.keep(server.loop.create_task(server.change_jetstream()))
+        server.keep(server.loop.create_task(server.jetstream_control.change()))
 
 
 def _change_accounts(server: Server, options: Options) -> list[str]:
@@ -63,7 +63,7 @@ def _change_accounts(server: Server, options: Options) -> list[str]:
 def _remove_account(server: Server, name: str) -> None:
     account = server.accounts.pop(name)
     server.system_service.account_removed(account)
-    server.keep(server.loop.create_task(server.forget_account(account)))
+    server.keep(server.loop.create_task(server.jetstream_control.forget_account(account)))
 
 
 def _close_too_many(server: Server, limit: int) -> None:

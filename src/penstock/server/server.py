@@ -26,12 +26,13 @@ from penstock.server.auth.auth import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, Authentica
 from penstock.server.clock_watch import ClockWatch
 from penstock.server.connection import Connection
 from penstock.server.disconnect_queue import DisconnectQueue
+from penstock.server.jetstream_control import JetStreamControl
 from penstock.server.listener import Listener
 from penstock.server.log import lifecycle
 from penstock.server.log.log import Log
 from penstock.server.monitor import Monitor
 from penstock.server.monitor.closed import ClosedConnection, ClosedConnections
-from penstock.server.options import JetStreamLimits, Options
+from penstock.server.options import Options
 from penstock.server.system.system import System
 from penstock.version import VERSION as PENSTOCK_VERSION
 from penstock.wire.info import Info, make_info
@@ -61,7 +62,6 @@ class Server:
     def __init__(self, options: Options, log: Log | None = None, database: Database | None = None) -> None:
         self.options = options
         self.log = log or Log(options, None)
-        self._database = database  # opened by the caller, served as account $G
         self.id = nkeys.server_id()
         self.name = options.server_name or f"penstock-{self.id[1:9].lower()}"
         self.start_ns = self.config_load_ns = time.time_ns()
@@ -79,7 +79,7 @@ class Server:
         self.is_lame_duck = False
         self.is_stopping = False
         self.jetstream: JetStream | None = None
-        self._jetstream_changes = asyncio.Lock()
+        self.jetstream_control = JetStreamControl(self, database)
         self.tls_context: ssl.SSLContext | None = None
         self.ws_tls_context: ssl.SSLContext | None = None
         self.tls_not_after = ""
@@ -93,9 +93,7 @@ class Server:
         self._next_cid = 0
         self._info: Info | None = None
         self._stopped: asyncio.Event | None = None
-        self._failure: PenstockError | OSError | None = None  # of a database that could not be closed cleanly
         self._lame_duck_task: asyncio.Task[None] | None = None
-        self._jetstream_end: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.reread: Callable[[], None] | None = None  # reads the configuration file again and calls `reload`
         self.monitor = Monitor(self)
@@ -194,8 +192,8 @@ class Server:
         try:
             self._make_accounts()
             self.take_tls(self.make_tls(self.options))
-            if self.options.jetstream.enabled or self._database is not None:
-                await self._start_jetstream()
+            if self.options.jetstream.enabled or self.jetstream_control.database is not None:
+                await self.jetstream_control.start()
             self.make_info()
             self.system_service.start()
             await self.monitor.start()
@@ -252,75 +250,6 @@ class Server:
 
     def take_tls(self, parts: TlsParts) -> None:
         self.tls_context, self.ws_tls_context, self.tls_not_after = parts
-
-    async def _start_jetstream(self) -> None:
-        from penstock.api.jetstream import JetStream
-
-        lifecycle.starting_jetstream(self.log)
-        self.jetstream = JetStream(self.options.jetstream, self, self._database)
-        await self.jetstream.start()
-        found = self.jetstream
-        if found.is_temporary:
-            lifecycle.temporary_store(self.log, found.store_dir)
-        lifecycle.jetstream(self.log, self.options, found.store_dir, found.limits.max_memory, found.limits.max_storage)
-        found.check_shares(share for name in self.accounts if (share := self._jetstream_limits(name)) is not None)
-        await self._share_jetstream(found)
-
-    async def change_jetstream(self) -> None:
-        """After a reload: switch JetStream on or off, and apply the accounts' limits."""
-        async with self._jetstream_changes:
-            found = self.jetstream
-            try:
-                if not self.options.jetstream.enabled:
-                    self.jetstream = None
-                    if found is not None:
-                        self.log.notice("Initiating JetStream Shutdown...")
-                        await found.stop()
-                        self.log.notice("JetStream Shutdown")
-                elif found is None:
-                    await self._start_jetstream()
-                else:
-                    await self._share_jetstream(found)
-            except (PenstockError, OSError) as error:
-                self.log.error(f"JetStream could not be changed: {error}")
-                if found is None:  # it did not start: what it opened is still empty
-                    broken, self.jetstream = self.jetstream, None
-                    if broken is not None:
-                        await broken.stop()
-            self.make_info()
-
-    async def _share_jetstream(self, jetstream: JetStream) -> None:
-        for account in list(self.accounts.values()):
-            limits = self._jetstream_limits(account.name)
-            known = jetstream.accounts.get(account.name)
-            if limits is not None and known is None:
-                await jetstream.enable(account, limits)
-            elif limits is not None and known is not None:
-                known.limits = limits
-            elif known is not None:
-                await jetstream.disable(account)
-            elif account is not self.system:
-                jetstream.refuse(account)
-
-    async def forget_account(self, account: Account) -> None:
-        """Remove an account that is no longer configured; its streams stay in the store.
-
-        If an account of this name is configured again meanwhile, it opens the files after this has closed them.
-        """
-        async with self._jetstream_changes:
-            if self.jetstream is not None:
-                await self.jetstream.disable(account)
-                self.jetstream.forget(account)
-        self.router.remove_sublist(account.sublist)
-
-    def _jetstream_limits(self, name: str) -> JetStreamLimits | None:
-        """An account's limits; None: JetStream is off for it. If no accounts are configured, $G has no limits."""
-        found = self.options.accounts.get(name)
-        if found is not None:
-            return found.jetstream
-        system = self.system.name if self.system is not None else ""
-        is_alone = all(other == system for other in self.options.accounts)
-        return JetStreamLimits() if name == GLOBAL_ACCOUNT and is_alone else None
 
     def make_info(self) -> None:
         options = self.options
@@ -450,7 +379,7 @@ class Server:
         for listener in self._listeners:
             await listener.stop()
         self.system_service.lame_duck()
-        await self._stop_jetstream(ShutdownReplies.LAME_DUCK)
+        await self.jetstream_control.stop(ShutdownReplies.LAME_DUCK)
         for connection in list(self.connections.values()):
             if connection.connect is not None and connection.connect.protocol >= 1:
                 connection.send_info()
@@ -485,15 +414,12 @@ class Server:
             self._lame_duck_task.cancel()
         for listener in self._listeners:
             await listener.stop()
-        if self.jetstream is not None and self._jetstream_end is None:
-            await self._quiet_jetstream(self.jetstream)
+        await self.jetstream_control.quiet()
         self.system_service.shutdown()
         self.turn.end()
-        for connection in list(
-            self.connections.values()
-        ):  # clients reconnect elsewhere or later: databases close after that
+        for connection in list(self.connections.values()):
             connection.close("Server Shutdown")
-        await self._stop_jetstream(ShutdownReplies.SILENCE)
+        await self.jetstream_control.stop(ShutdownReplies.SILENCE)  # clients reconnect while databases close
         await self._release()
         await self._linger()
         for account in self.accounts.values():
@@ -513,32 +439,6 @@ class Server:
             for connection in tuple(self.lingering):
                 connection.transport.abort()
 
-    async def _quiet_jetstream(self, jetstream: JetStream) -> None:
-        """Answer the accepted requests before the connections close; later requests get no reply."""
-        try:
-            await jetstream.quiet(ShutdownReplies.SILENCE)
-        except (PenstockError, OSError) as error:
-            lifecycle.jetstream_failed(self.log, error)
-        self.turn.end()  # sends the last replies
-
-    async def _stop_jetstream(self, replies: ShutdownReplies) -> None:
-        if self._jetstream_end is None:
-            self._jetstream_end = self.loop.create_task(self._end_jetstream(replies))
-        await asyncio.shield(self._jetstream_end)  # a stop during lame duck mode must not cancel it halfway
-
-    async def _end_jetstream(self, replies: ShutdownReplies) -> None:
-        if self.jetstream is None:
-            return
-        lifecycle.stopping_jetstream(self.log)
-        try:
-            await self.jetstream.stop(replies)
-        except (PenstockError, OSError) as error:
-            self._failure = error
-            lifecycle.jetstream_failed(self.log, error)
-        self.turn.end()  # sends the last replies
-        self.jetstream = None
-        lifecycle.jetstream_stopped(self.log)
-
     async def _release(self) -> None:
         for listener in self._listeners:
             await listener.stop()
@@ -555,5 +455,5 @@ class Server:
         """Return when the server has stopped; raises the error of a database that could not be closed cleanly."""
         assert self._stopped is not None
         await self._stopped.wait()
-        if self._failure is not None:
-            raise self._failure
+        if self.jetstream_control.failure is not None:
+            raise self.jetstream_control.failure
