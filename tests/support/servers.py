@@ -178,6 +178,10 @@ class ServerProcess:
         if self._process is not None:
             self._process.terminate()
 
+    def kill(self) -> None:
+        """End it at once: one in lame duck mode would take its time."""
+        self._end(kill=True)
+
     def stop(self) -> None:
         """Ask it to stop, insist after ten seconds, and remove its directory."""
         self._end()

@@ -117,6 +117,7 @@ def test_the_system_account_hears_of_a_server_that_goes(scene: Scene, sent: int,
     assert (message["name"], message["id"], message["ver"]) == ("shapes", scene.id, "2.15.1")
     known = ("name", "host", "id", "domain", "ver", "tags", "metadata", "feature_flags", "jetstream", "flags", "seq")
     assert tuple(message) == (*known, "time")
+    scene.server.kill()  # in lame duck mode it would stay for as long as it waits for its clients
 
 
 def test_heartbeats_come_by_themselves_when_somebody_listens(scene: Scene) -> None:
