@@ -126,9 +126,11 @@ def _login(port: int, login: dict[str, str]) -> WireClient:
 
 def _ask(client: WireClient, subject: str) -> Frame | None:
     client.send(b"SUB answer 9\r\nPUB %b answer 0\r\n\r\n" % subject.encode())
+    wait = 3.0
     try:
-        while (frame := client.receive(3.0)).verb not in ("MSG", "HMSG"):
-            pass
+        while (frame := client.receive(wait)).verb not in ("MSG", "HMSG"):
+            if frame.verb == "-ERR":
+                wait = 0.3  # the publish was refused: no answer should come
     except (Closed, Silent):
         return None
     client.send(b"UNSUB 9\r\n")
