@@ -23,7 +23,7 @@ from penstock.db.adopt import adopt, root_of
 from penstock.db.stage import Stage
 from penstock.errors import CorruptBlock, NotAStore, StreamNotFound
 from penstock.format.constants import RECORDS_START
-from penstock.scan.checkpoint_view import lean_view
+from penstock.scan.checkpoint_view import view_from_checkpoint
 from penstock.scan.part import StreamChanged, part_schema
 from penstock.scan.plan import Part, open_views, plan, read_part, view_at
 from penstock.store.read.view import StreamView
@@ -124,10 +124,10 @@ def test_blocks_that_cannot_hold_a_wanted_row_are_not_planned(tmp_path: Path) ->
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("config", [{}, {"max_msgs": 120}, {"max_msgs_per_subject": 20}], ids=str)
-def test_a_lean_view_is_what_a_full_look_gives(tmp_path: Path, config: dict[str, Any], seed: int) -> None:
+def test_the_view_from_the_checkpoint_alone_is_the_whole_one(tmp_path: Path, config: dict[str, Any], seed: int) -> None:
     """Beside a writer that publishes, deletes, purges, makes checkpoints and is opened again."""
     choose = random.Random(seed)
-    lean = 0
+    from_checkpoint = 0
     db = fill(tmp_path / "data", 50, **config)
     db.stream("S")._rules.store.write_checkpoint()
     root, disk = str(tmp_path / "data" / "$G" / "S"), Disk()
@@ -150,13 +150,13 @@ def test_a_lean_view_is_what_a_full_look_gives(tmp_path: Path, config: dict[str,
         else:
             db.close()
             if choose.random() < 0.5:
-                lean += compare(root, disk)
+                from_checkpoint += compare(root, disk)
             db = penstock.open(tmp_path / "data", durability="os")
         db.stream("S")._rules.store.files.summaries.finish()  # else one that comes between the looks is seen by one
-        lean += compare(root, disk)
+        from_checkpoint += compare(root, disk)
     db.close()
     assert compare(root, disk), "a closed stream needs no look at its blocks"
-    assert lean > 10, "the lean way was taken most of the time"
+    assert from_checkpoint > 10, "mostly the checkpoint was enough"
 
 
 def adopt_some(path: Path, count: int) -> None:
@@ -167,8 +167,8 @@ def adopt_some(path: Path, count: int) -> None:
 
 
 def compare(root: str, disk: Disk) -> bool:
-    full = view_at(root, disk, lean=False)
-    found = lean_view(root, full.stream_id, "S", disk)
+    full = view_at(root, disk, from_checkpoint=False)
+    found = view_from_checkpoint(root, full.stream_id, "S", disk)
     if found is None:
         return False
     for name in [field.name for field in fields(StreamView) if field.name not in ("blocks", "dead")]:

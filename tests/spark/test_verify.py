@@ -122,6 +122,23 @@ def test_damage_that_a_repair_has_recorded_is_known(spark: Any, root: Path) -> N
     assert all(row["known"] for row in damage)
 
 
+def test_all_kinds_of_damage_are_what_the_single_process_finds(spark: Any, root: Path) -> None:
+    """In the same words; tests/check/test_both_sides.py compares each kind alone."""
+    stream = root / "$G" / "BIG"
+    flip(stream / "blocks" / "000001.blk", b"message 020")
+    for name, at in (("blocks/000002.blk", 20), ("CHECKPOINT", 50), ("HEAD", 40), ("config.json", 30)):
+        flip(stream / name, at)
+    (stream / "DELETES").write_bytes(b"nonsense")
+    (root / "$G" / "ORDERS" / "blocks" / "000001.blk").unlink()
+    found, damage = check(spark, root, max_bytes=1)
+    plain = check_store(str(root))
+    for one, other in zip(found.check.streams, plain.streams, strict=True):
+        assert one.problems == other.problems and sorted(one.notes) == sorted(other.notes)
+        assert (one.blocks, one.messages, one.lost) == (other.blocks, other.messages, other.lost)
+    assert [row["reason"] for row in damage] == [one.text for one in plain.damage]
+    assert len(damage) >= 7
+
+
 def test_missing_and_cut_blocks(spark: Any, root: Path) -> None:
     blocks = root / "$G" / "BIG" / "blocks"
     whole = (blocks / "000001.blk").read_bytes()

@@ -101,13 +101,14 @@ class ControlSocket:
         folder = str(self.root / "$G" / "S")
         try:
             found: list[Live] = []
-            for is_lean in (True, False):
-                view = view_at(folder, lean=is_lean)
+            for from_checkpoint in (True, False):
+                view = view_at(folder, from_checkpoint=from_checkpoint)
                 to_table(view, subjects=["s.1.>"])
                 to_table(view, since=NOW.now_ns())
                 rows = to_table(view, columns=["seq", "subject", "payload"], on_damage="report").to_pylist()
                 found.append({row["seq"]: (row["subject"], None, row["payload"]) for row in rows})
-            return found[0] if found[0] == found[1] else {-1: ("a lean view differs from a whole one", None, b"")}
+            is_same = found[0] == found[1]
+            return found[0] if is_same else {-1: ("the view from the checkpoint alone differs", None, b"")}
         except PenstockError as error:
             return error
 

@@ -1,4 +1,4 @@
-"""OpenStore: a store as a command works on it: the streams of all its accounts, or of the one that was asked for."""
+"""OpenStore: a store as a command opens it: the streams of all its accounts, or of one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.store.open.stream_folders import GLOBAL, StreamFolder, find_stream
 
 
 class OpenStore:
-    """The accounts are opened as they are asked for; for writing, all under one lock."""
+    """Accounts are opened when they are first used; for writing, all under one lock."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class OpenStore:
         durability: str = "disk",
         create: bool = False,
     ) -> None:
-        """StoreLocked names who writes to it. Only `create` makes a store, or an account, where there is none."""
+        """StoreLocked names the writer. Only `create` makes a store, or an account, where there is none."""
         self.path = os.path.abspath(root)
         self.account = account
         self._read_only, self._durability = read_only, durability
@@ -39,11 +39,11 @@ class OpenStore:
             self.folders = list_streams(self.path, account)
 
     def pick(self, names: Iterable[str]) -> list[StreamFolder]:
-        """The streams that were named; all without a name."""
+        """The streams with these names; all where none is given."""
         return pick_streams(self.path, self.folders, list(names) or None, self.account)
 
     def one(self, name: str | None) -> StreamFolder:
-        """The stream that was named, or the only one there is."""
+        """The stream with this name, or the only one there is."""
         if name is not None:
             return find_stream(self.path, self.folders, name, self.account)
         if len(self.folders) == 1:

@@ -24,8 +24,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Serve streams, and look into, check, mend and move those of a store offline. "
-    "Reading commands work beside a running writer; writing ones take its lock, or say who has it.",
+    help="Serve streams; inspect, check, repair, copy and migrate the streams of a store offline. "
+    "Commands that only read work beside a running writer. Those that write take its lock, or name who holds it.",
     epilog="Exit codes: 0 done · 1 damage found, or something refused · 2 the command could not run. "
     "`penstock COMMAND --help` has examples; the page is docs/cli.md.",
 )
@@ -47,7 +47,7 @@ def _argument(metavar: str, help: str) -> Any:
 
 Dir = Annotated[str, _argument("DIR", "The store: the directory given to penstock.open().")]
 Seqs = Annotated[list[str], _argument("SEQ", "Sequences, or ranges such as 20-25.")]
-File = Annotated[str | None, _argument("FILE", "JSONL as export writes it; standard input without.")]
+File = Annotated[str | None, _argument("FILE", "JSONL as export writes it; default: standard input.")]
 Source = Annotated[str, _argument("SOURCE", "messages.jsonl, its folder, or a folder of such folders.")]
 
 Streams = Annotated[
@@ -55,13 +55,13 @@ Streams = Annotated[
     _option("--stream", "-s", metavar="S", help="Only this stream, or ACCOUNT/STREAM; may be repeated."),
 ]
 OneStream = Annotated[str | None, _option("--stream", "-s", metavar="S", help="The stream, or ACCOUNT/STREAM.")]
-Account = Annotated[str | None, _option("--account", "-a", metavar="A", help="Only this account; else all of them.")]
+Account = Annotated[str | None, _option("--account", "-a", metavar="A", help="Only this account; default: all.")]
 IntoAccount = Annotated[
-    str | None, _option("--account", "-a", metavar="A", help="Into this account, whatever else is said.")
+    str | None, _option("--account", "-a", metavar="A", help="Into this account; overrides the lines.")
 ]
 IntoStream = Annotated[
     str | None,
-    _option("--stream", "-s", metavar="S", help="Into this stream, or ACCOUNT/STREAM, whatever the lines say."),
+    _option("--stream", "-s", metavar="S", help="Into this stream, or ACCOUNT/STREAM; overrides the lines."),
 ]
 Subjects = Annotated[
     list[str] | None,
@@ -71,7 +71,7 @@ CountSubject = Annotated[str | None, _option("--subject", metavar="F", help="Cou
 NewSubjects = Annotated[
     list[str] | None,
     _option(
-        "--subjects", metavar="F", help="What a new stream captures; may be repeated. Else: FIRST_TOKEN.> of each."
+        "--subjects", metavar="F", help="Subjects of a new stream; may be repeated. Default: FIRST_TOKEN.> of each."
     ),
 ]
 Since = Annotated[
@@ -81,8 +81,8 @@ Until = Annotated[str | None, _option("--until", metavar="T", help="Stored befor
 StartSeq = Annotated[int | None, _option("--start-seq", metavar="N", min=0, help="From this sequence on.")]
 Top = Annotated[int, typer.Option("--top", metavar="N", min=0, help="How many subjects to list.")]
 Json = Annotated[bool, _option("--json", help="One JSON object on standard output.")]
-DryRun = Annotated[bool, _option("--dry-run", "-n", help="Say what would be done; write nothing.")]
-SkipExisting = Annotated[bool, _option("--skip-existing", help="Leave out sequences that the stream has passed.")]
+DryRun = Annotated[bool, _option("--dry-run", "-n", help="Print what would be done; write nothing.")]
+SkipExisting = Annotated[bool, _option("--skip-existing", help="Skip lines up to the stream's last sequence.")]
 Format = Annotated[Form, typer.Option("--format", "-f", help="JSONL and CSV go to standard output without --out.")]
 Out = Annotated[
     str | None,
@@ -96,7 +96,7 @@ def serve_command(
 ) -> int:
     """Run a NATS server with JetStream; it takes nats-server's flags and configuration file.
 
-    (`main` sees to it before the command line gets here, so that it starts fast; here it stands for the list.)
+    (`main` runs it before this module is imported, so that it starts fast. It is here for the list of commands.)
     """
     from penstock.cli.serve import main as serve
 
@@ -112,9 +112,9 @@ def inspect_command(
     top: Top = 10,
     as_json: Json = False,
 ) -> int:
-    """Show streams, blocks, subjects, who writes now, and what was found damaged.
+    """Show streams, blocks, subjects, the current writer, and known damage.
 
-    Reads the index only, so it is quick on any size; `verify` reads everything.
+    Reads only the index, so it is fast for a store of any size; `verify` reads everything.
     """
     from penstock.cli.inspect import inspect
 
@@ -129,10 +129,10 @@ def why_command(
     account: Account = None,
     as_json: Json = False,
 ) -> int:
-    """Say why a consumer does not deliver, or what became of a message.
+    """Explain why a consumer does not deliver, or what happened to a message.
 
-    Paused, max_ack_pending reached, filter matches nothing, redelivery at …; stored, deleted by whom or by which limit,
-    delivered how often. A running server also knows who waits: $SYS.REQ.PENSTOCK.WHY.
+    A consumer: paused, max_ack_pending reached, filter matches nothing, next redelivery. A message: stored, deleted by
+    a request or a limit, how often delivered. A running server also knows the pull requests: $SYS.REQ.PENSTOCK.WHY.
     """
     from penstock.cli.why import why
 
@@ -143,7 +143,7 @@ def why_command(
 def verify_command(root: Dir, stream: Streams = None, account: Account = None, as_json: Json = False) -> int:
     """Check every checksum of every file; name damage by file, offset and sequence.
 
-    Exits with 1 on damage. Damage that a repair has recorded is told as known, and does not fail.
+    Exits with 1 on damage. Damage that a repair has recorded is listed as known and does not fail.
     """
     from penstock.cli.verify import verify
 
@@ -156,7 +156,7 @@ def repair_command(
 ) -> int:
     """Keep everything readable, set the rest aside, print what was lost.
 
-    Damaged bytes are copied to NNNNNN.blk.OFFSET.damaged; what they cost is recorded in the stream.
+    Damaged bytes are copied to NNNNNN.blk.OFFSET.damaged; the stream records the messages that are lost.
     """
     from penstock.cli.repair import repair
 
@@ -194,9 +194,9 @@ def import_command(
     skip_existing: SkipExisting = False,
     as_json: Json = False,
 ) -> int:
-    """Store JSONL lines with their sequences and times; makes the streams that are missing.
+    """Store JSONL lines with their sequences and times; creates missing streams.
 
-    Sequences go up, and above the stream's last; gaps stay gaps. A bad line stops the import before its batch.
+    Sequences must rise from above the stream's last; gaps stay gaps. A bad line stops the import before its batch.
     """
     from penstock.cli.import_jsonl import import_lines
 
@@ -209,7 +209,7 @@ def erase_command(
 ) -> int:
     """Delete messages and overwrite their headers and payload on disk.
 
-    Afterwards no file of the store holds them. Copies made elsewhere (exports, backups) are yours to find.
+    Afterwards no file of the store holds them. Copies elsewhere (exports, backups) are not touched.
     """
     from penstock.cli.erase import erase
 
@@ -227,7 +227,7 @@ def migrate_command(
 ) -> int:
     """Turn old messages.jsonl files into streams, with their sequences and times.
 
-    The stream is called like the file's folder, unless --stream says otherwise. The source is left as it is.
+    The stream gets the name of the file's folder, unless --stream names another. The source is not changed.
     """
     from penstock.cli.migrate import migrate
 
@@ -237,8 +237,8 @@ def migrate_command(
 app.add_typer(pipeline_app, name="pipeline")
 
 
-def _version(is_asked: bool) -> None:
-    if is_asked:
+def _version(is_wanted: bool) -> None:
+    if is_wanted:
         from importlib.metadata import version
 
         sys.stdout.write(f"penstock {version('penstock')}\n")
@@ -249,11 +249,11 @@ def _version(is_asked: bool) -> None:
 def _options(
     version: Annotated[bool, _option("--version", help="Show the version.", is_eager=True, callback=_version)] = False,
 ) -> None:
-    """(The help of the whole is in `app`.)"""
+    """(The help text of the program is in `app`.)"""
 
 
 def run(args: Sequence[str] | None) -> int:
-    """Run a command; every error that we expect is one line on standard error."""
+    """Run a command; every expected error becomes one line on standard error."""
     try:
         code = app(args=list(args) if args is not None else None, prog_name="penstock", standalone_mode=False)
         sys.stdout.flush()
@@ -276,7 +276,7 @@ def run(args: Sequence[str] | None) -> int:
 
 
 def _usage(error: Any) -> int:
-    """A command that was typed wrong: what, and where to read on. Without any argument the help was shown already."""
+    """A command that was typed wrong: print why, and where its help is."""
     text = error.format_message()
     context = getattr(error, "ctx", None)
     place = context.command_path if context is not None else "penstock"
@@ -285,6 +285,6 @@ def _usage(error: Any) -> int:
 
 
 def _pipe_closed() -> int:
-    """The reader has gone: so do we, and the interpreter must not complain while it shuts down."""
+    """The reader of standard output is gone: end, and keep the interpreter from complaining while it shuts down."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return PIPE_CLOSED

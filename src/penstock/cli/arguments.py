@@ -1,4 +1,4 @@
-"""What commands share: subjects and times that were given as options."""
+"""Parsing of options that several commands have: subjects and times."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ def check_filters(filters: Sequence[str], option: str) -> list[str]:
     """Subject filters given as an option."""
     for one in filters:
         if (why := explain_filter(one)) is not None:
-            raise UsageError(
-                f"{option} {one!r}: {why}; tokens are split by dots, * stands for one and > for all that follow"
-            )
+            raise UsageError(f"{option} {one!r}: {why}; tokens are split by dots, * matches one and > all that follow")
     return list(filters)
 
 

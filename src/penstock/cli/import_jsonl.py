@@ -1,6 +1,6 @@
-"""penstock import: JSONL lines into streams, with their sequences and times. The other end of `penstock export`.
+"""penstock import: JSONL lines, as `penstock export` writes them, into streams with their sequences and times.
 
-Lines are taken in batches: a batch is checked as a whole before anything of it is stored.
+Lines are imported in batches: a batch is checked as a whole before any of it is stored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 BATCH_LINES = 4096
 BATCH_BYTES = 32 << 20
-LINE_BYTES_MAX = 128 << 20  # a record of 64 MiB in base64, and some room
+LINE_BYTES_MAX = 128 << 20  # a record of 64 MiB in base64, and some more
 LIMITS = {3: "it is larger than max_msg_size", 4: "its headers are over 64 KiB", 5: "the stream has max_msgs messages"}
 LIMITS |= {
     6: "the stream has max_bytes bytes",
@@ -49,8 +49,8 @@ class BadLine(PenstockError):
 
 
 @dataclass(slots=True)
-class Intake:
-    """What was taken, by stream: messages, and sequences that the lines do not have."""
+class Imported:
+    """What was imported, by stream: messages, and sequences that the lines do not have."""
 
     messages: dict[str, int] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)  # there already
@@ -90,7 +90,7 @@ def import_lines(
     return OK
 
 
-def _print(done: Intake) -> None:
+def _print(done: Imported) -> None:
     out = console()
     for name in done.messages.keys() | done.skipped.keys():
         text = f"{name}: {count(done.messages.get(name, 0), 'message')} imported"
@@ -163,7 +163,7 @@ class Importer:
     def __init__(self, db: Targets, source: str, subjects: Sequence[str], skip_existing: bool) -> None:
         self.db, self.source, self.skip_existing = db, source, skip_existing
         self.subjects = list(subjects)
-        self.done = Intake()
+        self.done = Imported()
         self.line = 0  # of the last batch that is stored
 
     def take(self, file: Iterable[bytes], advance: Advance) -> None:

@@ -1,4 +1,4 @@
-"""How commands speak: results on standard output, everything else on standard error, colour only on a terminal."""
+"""Output of commands: results on standard output, everything else on standard error, colour only on a terminal."""
 
 from __future__ import annotations
 

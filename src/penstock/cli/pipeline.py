@@ -82,10 +82,10 @@ Streams = Annotated[
     _option("--stream", "-s", metavar="S", help="Only this stream, or ACCOUNT/STREAM; may be repeated."),
 ]
 OneStream = Annotated[str | None, _option("--stream", "-s", metavar="S", help="The stream, or ACCOUNT/STREAM.")]
-Account = Annotated[str | None, _option("--account", "-a", metavar="A", help="Only this account; else all of them.")]
+Account = Annotated[str | None, _option("--account", "-a", metavar="A", help="Only this account; default: all.")]
 IntoAccount = Annotated[str | None, _option("--account", "-a", metavar="A", help="Into this account.")]
 ToAccount = Annotated[
-    str | None, _option("--to-account", metavar="A", help="The account to write to; else that of --account.")
+    str | None, _option("--to-account", metavar="A", help="The account to write to; default: that of --account.")
 ]
 Subjects = Annotated[
     list[str] | None, _option("--subject", metavar="F", help="Only these subjects, wildcards allowed: 'orders.eu.>'.")
@@ -93,21 +93,23 @@ Subjects = Annotated[
 NewSubjects = Annotated[
     list[str] | None,
     _option(
-        "--subjects", metavar="F", help="What a new stream captures; may be repeated. Else: FIRST_TOKEN.> of each."
+        "--subjects", metavar="F", help="Subjects of a new stream; may be repeated. Default: FIRST_TOKEN.> of each."
     ),
 ]
 Since = Annotated[str | None, _option("--since", metavar="T", help="Stored at or after: 2026-11-01, -1h.")]
 Until = Annotated[str | None, _option("--until", metavar="T", help="Stored before; written like --since.")]
 StartSeq = Annotated[int | None, _option("--start-seq", metavar="N", min=0, help="From this sequence on.")]
-StopSeq = Annotated[int | None, _option("--stop-seq", metavar="N", min=0, help="Up to, and not with, this sequence.")]
-Lake = Annotated[str | None, _option("--lake", metavar="LAKE", help="Read what was exported from there: docs/lake.md.")]
+StopSeq = Annotated[int | None, _option("--stop-seq", metavar="N", min=0, help="Before this sequence.")]
+Lake = Annotated[
+    str | None, _option("--lake", metavar="LAKE", help="Read exported messages from this lake: docs/lake.md.")
+]
 Json = Annotated[bool, _option("--json", help="One JSON object on standard output.")]
 Out = Annotated[str | None, _option("--out", "-o", metavar="FILE", help="Damage as .parquet, .csv or .jsonl.")]
 Report = Annotated[str | None, _option("--report", metavar="FILE", help="Write a report in HTML, with plots.")]
 Tables = Annotated[str | None, _option("--tables", metavar="FOLDER", help="Write the tables as Parquet.")]
 Top = Annotated[int, typer.Option("--top", metavar="N", min=1, help="How many subjects, gaps and duplicates to list.")]
-Duplicates = Annotated[Repeats, typer.Option("--duplicates", help="What makes two messages the same.")]
-SkipDamaged = Annotated[bool, _option("--skip-damaged", help="Leave out what is damaged, instead of stopping at it.")]
+Duplicates = Annotated[Repeats, typer.Option("--duplicates", help="By what two messages count as duplicates.")]
+SkipDamaged = Annotated[bool, _option("--skip-damaged", help="Leave out damaged messages instead of stopping.")]
 LOCAL = "local[*]"
 
 
@@ -123,7 +125,7 @@ def verify_command(
 ) -> int:
     """Check every checksum of every block of a store of any size.
 
-    Exits with 1 on damage. Damage that a repair has recorded is told as known, and does not fail.
+    Exits with 1 on damage. Damage that a repair has recorded is listed as known and does not fail.
     """
     from penstock.cli.pipeline_run import run_verify
 
@@ -167,7 +169,7 @@ def migrate_command(
 ) -> int:
     """Turn old messages.jsonl files and Parquet into streams, with their sequences and times.
 
-    All of a source goes in at once or not at all; it is left as it is. Exits with 1 when some lines were set aside.
+    A source is stored whole or not at all, and is not changed. Exits with 1 when some lines were set aside.
     """
     from penstock.cli.pipeline_run import run_migrate
 
@@ -183,28 +185,30 @@ def lake_command(
     stream: Streams = None,
     account: Account = None,
     partition_by: Annotated[
-        list[str] | None, _option("--partition-by", metavar="P", help="Folders of a new lake; may be repeated.")
+        list[str] | None,
+        _option("--partition-by", metavar="P", help="A partition column of a new lake; may be repeated."),
     ] = None,
-    headers: Annotated[Headers | None, _option("--headers", help="How a new lake has headers.")] = None,
+    headers: Annotated[Headers | None, _option("--headers", help="How a new lake stores headers.")] = None,
     compression: Annotated[
-        str | None, _option("--compression", metavar="C", help="Of a new lake: zstd, snappy.")
+        str | None, _option("--compression", metavar="C", help="Compression of a new lake: zstd, snappy.")
     ] = None,
     max_rows: Annotated[
-        int | None, _option("--max-rows", metavar="N", min=1, help="Rows of a file: 5,000,000.")
+        int | None, _option("--max-rows", metavar="N", min=1, help="Rows per file; default: 5,000,000.")
     ] = None,
     max_bytes: Annotated[
-        int | None, _option("--max-bytes", metavar="N", min=1, help="Bytes of a file: 134,217,728.")
+        int | None, _option("--max-bytes", metavar="N", min=1, help="Bytes per file; default: 134,217,728.")
     ] = None,
-    damage: Annotated[OnDamage, typer.Option("--damage", help="For a damaged block.")] = OnDamage.fail,
+    damage: Annotated[OnDamage, typer.Option("--damage", help="What to do with a damaged block.")] = OnDamage.fail,
     changed: Annotated[
-        Changed, typer.Option("--changed", help="For a stream that was made anew or cut back.")
+        Changed, typer.Option("--changed", help="What to do when a stream was recreated or truncated.")
     ] = Changed.fail,
     unexplained: Annotated[
-        Unexplained, typer.Option("--unexplained", help="For rows that went without a record of why.")
+        Unexplained,
+        typer.Option("--unexplained", help="What to do with rows whose messages vanished without a record."),
     ] = Unexplained.auto,
     follow: Annotated[bool, _option("--follow", help="Export again and again, until interrupted.")] = False,
     interval: Annotated[
-        float, typer.Option("--interval", metavar="S", min=0.1, help="With --follow: seconds from start to start.")
+        float, typer.Option("--interval", metavar="S", min=0.1, help="With --follow: seconds between starts.")
     ] = 10.0,
     as_json: Json = False,
     master: Master = LOCAL,
@@ -276,15 +280,15 @@ def decode_command(
     start_seq: StartSeq = None,
     stop_seq: StopSeq = None,
     schema: Annotated[
-        str | None, _option("--schema", metavar="DDL", help="The fields; else seen from a sample.")
+        str | None, _option("--schema", metavar="DDL", help="The fields; default: inferred from a sample.")
     ] = None,
-    prefix: Annotated[str, _option("--prefix", metavar="P", help="Before the names of the fields.")] = "",
+    prefix: Annotated[str, _option("--prefix", metavar="P", help="Prefix of the field names.")] = "",
     into: Annotated[str | None, _option("--into", metavar="C", help="All fields in one column of this name.")] = None,
     on_bad: Annotated[
-        OnBad, typer.Option("--on-bad", help="For a payload that is no JSON of the schema.")
+        OnBad, typer.Option("--on-bad", help="What to do with a payload that is not JSON of the schema.")
     ] = OnBad.column,
     partition_by: Annotated[
-        list[str] | None, _option("--partition-by", metavar="C", help="A column for folders; may be repeated.")
+        list[str] | None, _option("--partition-by", metavar="C", help="A partition column; may be repeated.")
     ] = None,
     overwrite: Annotated[bool, _option("--overwrite", help="Replace what is in OUTPUT.")] = False,
     lake: Lake = None,
@@ -307,7 +311,7 @@ def decode_command(
 
 @pipeline_app.command("warm", epilog="Example: penstock pipeline warm")
 def warm_command(as_json: Json = False) -> int:
-    """Make Spark start faster on this machine: its classes as Java wants them, kept in ~/.cache/penstock."""
+    """Make Spark start faster on this machine: archive its Java classes in ~/.cache/penstock."""
     from penstock.cli.pipeline_run import run_warm
 
     return run_warm(as_json)

@@ -42,12 +42,12 @@ _FORMATS = (".parquet", ".csv", ".jsonl")
 
 
 class PipelineFailed(PenstockError):
-    """A Spark job failed for a reason that is not ours to explain; its log is kept."""
+    """A Spark job failed with an error that is not ours; its log is kept."""
 
 
 @contextmanager
 def spark_session(master: str, conf: Sequence[str] | None) -> Iterator[SparkSession]:
-    """A session for one command. What the JVM writes is kept apart, and shown where it is the only explanation."""
+    """A session for one command. The JVM's log goes to a file, which is named where it is the only explanation."""
     settings = {"spark.master": master}
     for one in conf or ():
         name, equals, value = one.partition("=")
@@ -81,7 +81,7 @@ def spark_session(master: str, conf: Sequence[str] | None) -> Iterator[SparkSess
 
 
 def explain(text: str, log: str) -> str:
-    """Our own words where the error has them; else Spark's first line, and where the rest is."""
+    """The text of our own error where there is one; else the first line of Spark's, and where the rest is."""
     found = _OURS.findall(text)
     if found:
         return str(found[-1])
@@ -91,7 +91,7 @@ def explain(text: str, log: str) -> str:
 
 @contextmanager
 def _stderr_to(fd: int) -> Iterator[None]:
-    """The JVM that starts meanwhile writes its log there, as long as it lives."""
+    """A JVM that starts while the block runs writes its log to `fd` for its whole life."""
     sys.stderr.flush()
     saved = os.dup(2)
     try:
@@ -379,7 +379,7 @@ def run_warm(as_json: bool) -> int:
         raise UsageError("pyspark is not installed: pip install 'penstock[spark]'")
     from penstock.spark.class_archive import make_archive
 
-    complain("a small job shows which classes Spark wants, then Java lays them out: a minute or two")
+    complain("a small job finds the classes that Spark loads, then Java archives them: a minute or two")
     made = make_archive()
     if as_json:
         print_json(asdict(made))

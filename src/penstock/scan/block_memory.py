@@ -1,4 +1,4 @@
-"""BlockMemory: room for one block at a time, used again for the next."""
+"""BlockMemory: a buffer for one block at a time, used again for the next."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from mmap import MADV_HUGEPAGE, MAP_ANONYMOUS, MAP_PRIVATE
 
 
 class BlockMemory:
-    """Mapped, so that nobody fills it with zeros before a block is read into it, and in huge pages where the system
-    has them: 2,000 page faults per block cost a fifth of a scan."""
+    """Mapped memory needs no zeros before a block is read into it. Huge pages, where the system has them, save 2,000
+    page faults per block: a fifth of a scan."""
 
     def __init__(self) -> None:
         self.pages = mmap.mmap(-1, 1, MAP_PRIVATE | MAP_ANONYMOUS)
@@ -22,5 +22,5 @@ class BlockMemory:
         try:
             self.pages.madvise(MADV_HUGEPAGE)
         except OSError as error:
-            if error.errno != errno.EINVAL:  # a kernel without huge pages: small ones do
+            if error.errno != errno.EINVAL:  # a Linux kernel without huge pages
                 raise

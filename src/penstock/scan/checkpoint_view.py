@@ -1,7 +1,7 @@
-"""A stream's view from CHECKPOINT, HEAD and the blocks after it, without a look at each block file.
+"""The view of a stream from CHECKPOINT, HEAD and the blocks after it, without a look at each block file.
 
-A store of many terabytes has millions of blocks. What the checkpoint lists is believed here: a listed block that the
-writer has removed since holds nothing alive, and a reader that does not find its block has the stream looked through.
+A store of many terabytes has millions of blocks. The list in the checkpoint is believed here: a listed block that the
+writer has removed since has no live message, and a reader that does not find its block reads the whole stream's files.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ BEGUN_MAX = 65536  # blocks that a writer begins between two checkpoints, at mos
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Very many small objects are made, none of them garbage: to look for it would take half the time."""
+    """Run the block without the garbage collector, which finds nothing among very many small objects and takes half the
+    time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -46,7 +47,7 @@ def no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def lean_view(root: str, stream_id: bytes, name: str, disk: Disk) -> StreamView | None:
+def view_from_checkpoint(root: str, stream_id: bytes, name: str, disk: Disk) -> StreamView | None:
     """The view, or None where the files do not allow it: then a Snapshot reads them all."""
     paths = StreamPaths(root)
     if os.path.exists(paths.truncate):
@@ -145,19 +146,19 @@ def open_snapshot(root: str, stream_id: bytes, name: str, disk: Disk) -> Snapsho
     return Snapshot(root, stream_id, name=name, disk=disk) if found is None else found
 
 
-def _snapshot(paths: StreamPaths, stream_id: bytes, name: str, data: bytes, disk: Disk) -> LeanSnapshot | None:
+def _snapshot(paths: StreamPaths, stream_id: bytes, name: str, data: bytes, disk: Disk) -> CheckpointSnapshot | None:
     checkpoint = decode_checkpoint(data)
     if checkpoint is None or checkpoint.stream_id != stream_id or not checkpoint.blocks:
         return None
     if os.path.exists(paths.truncate):
         return None
     try:
-        return LeanSnapshot(paths.root, stream_id, name, checkpoint, disk)
+        return CheckpointSnapshot(paths.root, stream_id, name, checkpoint, disk)
     except (CheckpointUnfit, FileNotFoundError, StoreError, ValueError):
         return None  # the Snapshot that comes next says what is wrong, if anything is
 
 
-class LeanSnapshot(Snapshot):
+class CheckpointSnapshot(Snapshot):
     """A snapshot that believes the checkpoint's list of blocks."""
 
     def __init__(self, root: str, stream_id: bytes, name: str, checkpoint: Checkpoint, disk: Disk) -> None:
@@ -169,14 +170,14 @@ class LeanSnapshot(Snapshot):
             raise CheckpointUnfit("HEAD lies before it")
         report, headers = Report(), dict[int, BlockHeader]()
         engine = self._begin(headers)
-        return report, LeanRecovery(self, engine, report, headers, head).run(limit)
+        return report, CheckpointRecovery(self, engine, report, headers, head).run(limit)
 
 
-class LeanRecovery(Recovery):
+class CheckpointRecovery(Recovery):
     """A recovery that takes headers and sizes of listed blocks from the checkpoint."""
 
     def __init__(
-        self, snapshot: LeanSnapshot, engine: Any, report: Report, headers: dict[int, BlockHeader], head: Head
+        self, snapshot: CheckpointSnapshot, engine: Any, report: Report, headers: dict[int, BlockHeader], head: Head
     ) -> None:
         super().__init__(snapshot.disk, snapshot.paths, snapshot.stream_id, engine, report, headers, None, head)
         self.checkpoint = snapshot.checkpoint

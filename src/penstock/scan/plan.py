@@ -14,7 +14,7 @@ from penstock.base.seq_set import SeqSet
 from penstock.base.subject import Filters
 from penstock.format.identity import read_identity
 from penstock.format.paths import StreamPaths
-from penstock.scan.checkpoint_view import lean_view, no_collection
+from penstock.scan.checkpoint_view import no_collection, view_from_checkpoint
 from penstock.scan.part import Part, StreamChanged, part_columns, part_schema, read_part
 from penstock.scan.rows import may_hold
 from penstock.store.open.stream_folders import StreamFolder, choose_streams
@@ -46,13 +46,16 @@ def open_folders(folders: Iterable[StreamFolder], disk: Disk | None = None) -> l
     return [view_at(one.root, disk, name=one.label) for one in folders]
 
 
-def view_at(root: str, disk: Disk | None = None, *, lean: bool = True, name: str = "") -> StreamView:
-    """The stream in one directory as of now. Only a view that is not lean looks whether the listed blocks are there."""
+def view_at(root: str, disk: Disk | None = None, *, from_checkpoint: bool = True, name: str = "") -> StreamView:
+    """The stream in one directory as of now.
+
+    from_checkpoint: where CHECKPOINT and HEAD are enough, believe the listed blocks without reading the files.
+    """
     disk = disk or Disk()
     identity = read_identity(disk, StreamPaths(root))
     name = name or os.path.basename(root)
     with no_collection():
-        found = lean_view(root, identity.stream_id, name, disk) if lean else None
+        found = view_from_checkpoint(root, identity.stream_id, name, disk) if from_checkpoint else None
         if found is not None:
             return found
         snapshot = Snapshot(root, identity.stream_id, name=name, disk=disk)

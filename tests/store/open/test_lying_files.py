@@ -240,7 +240,7 @@ def test_the_last_sequence_of_all_is_given_to_no_message(tmp_path: Path, storage
 def test_a_scan_finds_a_block_whose_salt_the_checkpoint_does_not_know(root: Path, number: int) -> None:
     """A scan believes the checkpoint's list, and called every record of the block damaged; verify said ok."""
     lie_in_checkpoint(at(root, "CHECKPOINT"), 144 * number + 48, "<Q", 7, section=0)
-    view = view_at(str(at(root, "")), lean=True)
+    view = view_at(str(at(root, "")), from_checkpoint=True)
     found = scan(view, columns=["seq"])
     assert [row["seq"] for batch in found for row in batch.to_pylist()] == ALL and not found.damage
     parts = plan_parts(view)
