@@ -8,6 +8,7 @@ The head of the table explains its columns. A test checks that the module is wha
 from __future__ import annotations
 
 import re
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,7 +109,8 @@ def read_table(text: str) -> list[Row]:
 def make_module(table: str) -> str:
     """The source of the module for a table."""
     rows = read_table(table)
-    names = "".join(f'    "{name}",\n' for name in sorted(row.name for row in rows))
+    quoted = ", ".join(f'"{name}"' for name in sorted(row.name for row in rows))
+    names = textwrap.fill(quoted, 120, initial_indent="    ", subsequent_indent="    ") + ",\n"
     return "\n\n".join((HEADER.replace("{names}", names), *(row.source() for row in rows)))
 
 
