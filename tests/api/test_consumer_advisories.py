@@ -25,12 +25,12 @@ ADVISORY = "io.nats.jetstream.advisory.v1."
 Tell = Callable[[ConsumerAdvisories, Any], None]
 
 
-def heard(tell: Tell, listens: str = "$JS.EVENT.>", domain: str = "", **config: Any) -> list[tuple[str, Any]]:
+def received(tell: Tell, listens: str = "$JS.EVENT.>", domain: str = "", **config: Any) -> list[tuple[str, Any]]:
     """What somebody hears who listens while a consumer's news are told."""
     found: list[tuple[str, Any]] = []
 
-    def hear(heard: Heard) -> None:
-        found.append((heard.subject.decode(), json.loads(heard.payload)))
+    def hear(received: Heard) -> None:
+        found.append((received.subject.decode(), json.loads(received.payload)))
 
     async def main() -> None:
         turn = Tick(asyncio.get_running_loop(), Router())
@@ -80,7 +80,7 @@ def heard(tell: Tell, listens: str = "$JS.EVENT.>", domain: str = "", **config: 
 def test_an_event_of_a_consumer_is_told_with_its_fields(
     tell: Tell, event: str, kind: str, fields: dict[str, Any]
 ) -> None:
-    ((subject, told),) = heard(tell)
+    ((subject, told),) = received(tell)
     assert subject == f"$JS.EVENT.ADVISORY.CONSUMER.{event}.S.C"
     assert list(told) == [*HEAD, "stream", "consumer", *fields]
     assert told["type"] == ADVISORY + kind and len(told["id"]) == 22
@@ -90,12 +90,12 @@ def test_an_event_of_a_consumer_is_told_with_its_fields(
 
 @pytest.mark.parametrize(("until", "is_paused"), [("2099-01-01T00:00:00+02:00", True), ("2001-01-01T00:00:00Z", False)])
 def test_a_pause_is_told_as_it_was_asked_for(until: str, is_paused: bool) -> None:
-    ((_, told),) = heard(lambda news, consumer: news.paused(consumer), pause_until=parse_moment(until))
+    ((_, told),) = received(lambda news, consumer: news.paused(consumer), pause_until=parse_moment(until))
     assert (told["paused"], told["pause_until"]) == (is_paused, until)
 
 
 def test_a_sampled_ack_is_a_metric() -> None:
-    ((subject, told),) = heard(lambda news, consumer: news.acked(consumer, 9, 7, 1500, 2))
+    ((subject, told),) = received(lambda news, consumer: news.acked(consumer, 9, 7, 1500, 2))
     assert subject == "$JS.EVENT.METRIC.CONSUMER.ACK.S.C"
     assert told["type"] == "io.nats.jetstream.metric.v1.consumer_ack"
     numbers = {"consumer_seq": 9, "stream_seq": 7, "ack_time": 1500, "deliveries": 2}
@@ -103,11 +103,11 @@ def test_a_sampled_ack_is_a_metric() -> None:
 
 
 def test_a_pin_names_the_account_and_comes_after_the_domain() -> None:
-    ((subject, told),) = heard(lambda news, consumer: news.pinned(consumer, "g", "id1"), domain="hub")
+    ((subject, told),) = received(lambda news, consumer: news.pinned(consumer, "g", "id1"), domain="hub")
     assert subject == "$JS.EVENT.ADVISORY.CONSUMER.PINNED.S.C" and told["type"] == ADVISORY + "consumer_group_pinned"
     assert list(told)[3:] == ["account", "stream", "consumer", "domain", "group", "pinned_id"]
     assert (told["account"], told["domain"], told["pinned_id"]) == ("$G", "hub", "id1")
-    ((subject, told),) = heard(lambda news, consumer: news.unpinned(consumer, "g", "timeout"))
+    ((subject, told),) = received(lambda news, consumer: news.unpinned(consumer, "g", "timeout"))
     assert subject == "$JS.EVENT.ADVISORY.CONSUMER.UNPINNED.S.C"
     assert list(told.items())[3:] == [
         ("account", "$G"), ("stream", "S"), ("consumer", "C"), ("group", "g"), ("reason", "timeout")
@@ -121,5 +121,5 @@ def test_nobody_is_told_what_nobody_listens_to() -> None:
         news.acked(consumer, 1, 1, 1, 1)
         news.pinned(consumer, "g", "x")
 
-    assert heard(tell, listens="$JS.EVENT.ADVISORY.CONSUMER.*.OTHER.>") == []
-    assert heard(lambda news, consumer: news.changed("C", "update")) == []
+    assert received(tell, listens="$JS.EVENT.ADVISORY.CONSUMER.*.OTHER.>") == []
+    assert received(lambda news, consumer: news.changed("C", "update")) == []

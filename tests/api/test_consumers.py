@@ -212,7 +212,7 @@ def test_a_consumer_is_paused_and_resumed(run: Run) -> None:
             "type": TYPE + "consumer_pause_response", "paused": False, "pause_until": "0001-01-01T00:00:00Z",
         }  # fmt: skip
         assert "paused" not in await caller.api("CONSUMER.INFO.S.C")
-        told = [json.loads(payload)["paused"] for _, payload in caller.heard]
+        told = [json.loads(payload)["paused"] for _, payload in caller.received]
         assert told == [True, True, False]  # the second came with the update
 
     run(test)
@@ -239,7 +239,7 @@ def test_a_group_is_unpinned_by_name(run: Run) -> None:
         assert await caller.api("CONSUMER.UNPIN.S.P", {"group": "g"}) == {"type": TYPE + "consumer_unpin_response"}
         assert await code(caller.api("CONSUMER.UNPIN.S.P", {"group": "h"})) == 10160
         assert await code(caller.api("CONSUMER.UNPIN.S.P", {"group": "a b"})) == 10162
-        ((subject, payload),) = caller.heard
+        ((subject, payload),) = caller.received
         assert subject == b"$JS.EVENT.ADVISORY.CONSUMER.UNPINNED.S.P" and json.loads(payload)["reason"] == "admin"
 
     run(test)
@@ -265,7 +265,7 @@ def test_a_reset_is_neither_counted_nor_answered_for_a_consumer_that_is_not_ther
             await caller.api("CONSUMER.RESET.S.C")  # a later one is answered
             assert not asked.done()
             asked.cancel()
-        assert caller.heard == []
+        assert caller.received == []
         assert (await caller.api("INFO"))["api"]["total"] == before + 1  # the first question about it
 
     run(test)
@@ -326,10 +326,10 @@ def test_who_listens_hears_of_consumers_that_come_and_go(run: Run) -> None:
         await make(caller, "C", description="told of by nobody")
         await caller.api("CONSUMER.DELETE.S.C")
         await caller.api("STREAM.DELETE.S")
-        heard = [subject.decode().removeprefix("$JS.EVENT.ADVISORY.") for subject, _ in caller.heard]
-        assert heard[:4] == [f"CONSUMER.CREATED.S.{name}" for name in "ABC"] + ["CONSUMER.DELETED.S.C"]
-        assert sorted(heard[4:6]) == ["CONSUMER.DELETED.S.A", "CONSUMER.DELETED.S.B"]
-        assert heard[6:] == ["STREAM.DELETED.S"]
+        received = [subject.decode().removeprefix("$JS.EVENT.ADVISORY.") for subject, _ in caller.received]
+        assert received[:4] == [f"CONSUMER.CREATED.S.{name}" for name in "ABC"] + ["CONSUMER.DELETED.S.C"]
+        assert sorted(received[4:6]) == ["CONSUMER.DELETED.S.A", "CONSUMER.DELETED.S.B"]
+        assert received[6:] == ["STREAM.DELETED.S"]
 
     run(test)
 
@@ -371,7 +371,7 @@ def test_both_doors_see_the_same_consumers(tmp_path: Path, storage: str) -> None
                     assert list(stream.consumers.by_name) == ["C"]
                     stream.consumers.delete("C")
                 assert await code(place.caller.api("CONSUMER.INFO.S.C")) == 10014
-                assert [subject.split(b".")[4] for subject, _ in place.caller.heard] == [b"CREATED", b"DELETED"]
+                assert [subject.split(b".")[4] for subject, _ in place.caller.received] == [b"CREATED", b"DELETED"]
 
     asyncio.run(main())
 

@@ -28,11 +28,11 @@ class Ear(NamedTuple):
 
 
 async def client(place: Place) -> Ear:
-    heard: list[object] = []
-    subscribe(place.caller.account, "heard", heard.append)
+    received: list[object] = []
+    subscribe(place.caller.account, "heard", received.append)
 
     async def look() -> bool:
-        return bool(heard)
+        return bool(received)
 
     return Ear(b"heard", b"", None, look)
 
@@ -59,7 +59,7 @@ async def ack(place: Place) -> Ear:
     await filled(place)
     await make(place, "C", ack_policy="explicit")
     acks: list[bytes | None] = []
-    subscribe(place.caller.account, "mine", lambda heard: acks.append(heard.reply))
+    subscribe(place.caller.account, "mine", lambda received: acks.append(received.reply))
     place.caller.account.publish(Origin.CLIENT, b"$JS.API.CONSUMER.MSG.NEXT.S.C", b"1", None, b"mine")
     place.turn_end()
     assert acks and acks[0] is not None
@@ -73,7 +73,7 @@ async def ack(place: Place) -> Ear:
 async def pull(place: Place) -> Ear:
     await filled(place)
     await make(place, "C", ack_policy="explicit")
-    subscribe(place.caller.account, "mine", lambda heard: None)
+    subscribe(place.caller.account, "mine", lambda received: None)
 
     async def look() -> bool:
         return bool((await place.caller.api("CONSUMER.INFO.S.C"))["delivered"]["consumer_seq"])
@@ -83,7 +83,7 @@ async def pull(place: Place) -> Ear:
 
 async def flow(place: Place) -> Ear:
     await filled(place)
-    subscribe(place.caller.account, "out", lambda heard: None)
+    subscribe(place.caller.account, "out", lambda received: None)
     await make(place, "F", deliver_subject="out", flow_control=True, idle_heartbeat=10**11, ack_policy="none")
     sender = place.jetstream.accounts["$G"].streams["S"].deliveries["F"].session.push_sender
     assert sender is not None
@@ -170,10 +170,10 @@ def test_a_push_consumer_to_a_services_subject_waits_for_a_client(run: Run) -> N
         await make(place, "P", ack_policy="none", deliver_subject="served")
         place.turn_end()
         assert "push_bound" not in await place.caller.api("CONSUMER.INFO.S.P")
-        heard: list[bytes] = []
-        subscribe(place.caller.account, "served", lambda one: heard.append(one.payload))
+        received: list[bytes] = []
+        subscribe(place.caller.account, "served", lambda one: received.append(one.payload))
         place.turn_end()
-        assert heard == [b"precious"]
+        assert received == [b"precious"]
         assert (await place.caller.api("CONSUMER.INFO.S.P"))["push_bound"]
 
     run(test)
@@ -193,13 +193,13 @@ def test_what_a_client_asks_under_the_domains_name_is_its_own_request(run: Run, 
 @pytest.mark.parametrize("text", [b"a b", b"a\tb", b"a\nb", b"a\r\nPING\r\n", b" "])
 def test_no_subject_of_ours_ends_the_line_that_it_stands_in(run: Run, text: bytes) -> None:
     async def test(place: Place) -> None:
-        heard: list[object] = []
-        subscribe(place.caller.account, ">", heard.append)
+        received: list[object] = []
+        subscribe(place.caller.account, ">", received.append)
         with pytest.raises(ValueError, match="would end its line"):
             place.caller.account.publish(Origin.EVENT, text)
         with pytest.raises(ValueError, match="would end its line"):
             place.caller.account.publish(Origin.EVENT, b"a", b"", None, text)
         place.turn_end()
-        assert not heard
+        assert not received
 
     run(test)

@@ -224,7 +224,7 @@ def test_advisories_tell_of_streams_and_requests(run: Run) -> None:
         await caller.api("STREAM.UPDATE.T", {"name": "T"})
         await caller.api("STREAM.MSG.GET.S", {"seq": 1})
         await caller.api("STREAM.DELETE.T")
-        told = [(subject.decode(), json.loads(payload)) for subject, payload in caller.heard]
+        told = [(subject.decode(), json.loads(payload)) for subject, payload in caller.received]
         actions = [(subject, one["action"]) for subject, one in told if one["type"].endswith("stream_action")]
         assert actions == [
             ("$JS.EVENT.ADVISORY.STREAM.CREATED.T", "create"),

@@ -33,7 +33,7 @@ def run(server: ServerProcess, body: Callable[[str], Awaitable[None]]) -> None:
 
 @kinds
 def test_faststream_consumes_streams_buckets_and_objects(kind: Kind, servers: dict[Kind, ServerProcess]) -> None:
-    heard: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+    received: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
     tries: list[int] = []
 
     async def body(url: str) -> None:
@@ -51,14 +51,14 @@ def test_faststream_consumes_streams_buckets_and_objects(kind: Kind, servers: di
 
         @broker.subscriber("fs.chained", stream=stream)
         async def chained(text: str) -> None:
-            await heard.put(("chained", text))
+            await received.put(("chained", text))
 
         @broker.subscriber(
             "fs.pull", stream=stream, durable="pull", pull_sub=PullSub(batch_size=5, batch=True, timeout=0.5)
         )
         async def pull(numbers: list[int]) -> None:
             for number in numbers:
-                await heard.put(("pull", number))
+                await received.put(("pull", number))
 
         @broker.subscriber("fs.again", stream=stream, durable="again", pull_sub=True)
         async def again(message: NatsMessage) -> None:
@@ -67,32 +67,32 @@ def test_faststream_consumes_streams_buckets_and_objects(kind: Kind, servers: di
                 await message.nack()
             else:
                 await message.ack()
-                await heard.put(("again", list(tries)))
+                await received.put(("again", list(tries)))
 
         @broker.subscriber("key", kv_watch="fs-bucket")
         async def watch(value: str) -> None:
-            await heard.put(("key", value))
+            await received.put(("key", value))
 
         @broker.subscriber("fs-objects", obj_watch=True)
         async def objects(name: str) -> None:
-            await heard.put(("object", name))
+            await received.put(("object", name))
 
         async with broker:
             await broker.start()
             answer = await broker.request([1, 2, 3], "rpc", timeout=5)
             assert await answer.decode() == 6
             await broker.publish("hello", "fs.push", stream="FS")
-            assert await heard.get() == ("chained", "HELLO")
+            assert await received.get() == ("chained", "HELLO")
             for number in range(12):
                 await broker.publish(number, "fs.pull", stream="FS")
-            assert [await heard.get() for _ in range(12)] == [("pull", number) for number in range(12)]
+            assert [await received.get() for _ in range(12)] == [("pull", number) for number in range(12)]
             await broker.publish("x", "fs.again", stream="FS")
-            assert await heard.get() == ("again", [1, 2, 3])
+            assert await received.get() == ("again", [1, 2, 3])
             await (await broker.key_value("fs-bucket")).put("key", b"value")
-            assert await heard.get() == ("key", "value")
+            assert await received.get() == ("key", "value")
             store = await broker.object_storage("fs-objects")
             await store.put("file", b"x" * 300_000)
-            assert await heard.get() == ("object", "file")
+            assert await received.get() == ("object", "file")
             assert len((await store.get("file")).data) == 300_000
             for name in ("FS", "KV_fs-bucket", "OBJ_fs-objects"):
                 await broker.config.connection_state.stream.delete_stream(name)

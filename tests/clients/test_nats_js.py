@@ -80,7 +80,7 @@ def servers(scripts: Path) -> Iterator[list[ServerProcess]]:
         yield [real, ours]
 
 
-def heard(node: str, script: Path, server: ServerProcess) -> dict[str, Any]:
+def received(node: str, script: Path, server: ServerProcess) -> dict[str, Any]:
     """What the script heard from this server, by the names that it gave."""
     env = {**os.environ, "NATS_URL": f"nats://127.0.0.1:{server.port}"}
     done = subprocess.run([node, str(script)], env=env, capture_output=True, text=True, timeout=SCRIPT_SECONDS)
@@ -95,6 +95,6 @@ def test_nats_js_hears_the_same_from_both_servers(
     name: str, node: str, scripts: Path, servers: list[ServerProcess]
 ) -> None:
     with ThreadPoolExecutor(len(servers)) as both:  # most scripts wait for the clock now and then
-        real, ours = both.map(lambda server: heard(node, scripts / f"{name}.mjs", server), servers)
+        real, ours = both.map(lambda server: received(node, scripts / f"{name}.mjs", server), servers)
     assert list(ours) == list(real)
     assert {step: (ours[step], said) for step, said in real.items() if ours[step] != said} == {}

@@ -77,9 +77,9 @@ def test_nats_py_hears_the_same_from_both_servers(scene: Any, servers: dict[Kind
     def hear(server: ServerProcess) -> dict[str, Any]:
         notes = Notes()
         run(server, lambda client: scene(client, notes))
-        heard = dict(notes.found)
-        assert len(heard) == len(notes.found), "a step is noted once"
-        return heard
+        received = dict(notes.found)
+        assert len(received) == len(notes.found), "a step is noted once"
+        return received
 
     for _ in range(TRIES.get(scene.__name__, 1)):
         with ThreadPoolExecutor(2) as both:  # most scenes wait for the clock now and then
@@ -100,10 +100,10 @@ def test_a_client_comes_back_to_a_server_that_was_killed_and_started_again(kind:
         await js.add_stream(name="S", subjects=["s"])
         for n in range(50):
             await js.publish("s", b"%d" % n)
-        heard = await client.subscribe("after")
+        received = await client.subscribe("after")
         await asyncio.to_thread(server.restart, True)
         await client.publish("after", b"in between")
-        assert (await heard.next_msg(timeout=10)).data == b"in between"
+        assert (await received.next_msg(timeout=10)).data == b"in between"
         ack = await js.publish("s", b"after", timeout=10)
         assert ack.seq == 51
         assert (await js.get_msg("S", 50)).data == b"49"
@@ -249,8 +249,8 @@ def test_a_slow_subscriber_loses_messages_in_its_client_and_stays_connected(
         for n in range(100):
             await client.publish("fast", b"%d" % n)
         await settle(client)
-        heard = [(await slow.next_msg(timeout=5)).data for _ in range(10)]
-        assert heard == [b"%d" % n for n in range(10)] and slow.pending_msgs == 0
+        received = [(await slow.next_msg(timeout=5)).data for _ in range(10)]
+        assert received == [b"%d" % n for n in range(10)] and slow.pending_msgs == 0
         await client.publish("fast", b"later")
         assert (await slow.next_msg(timeout=5)).data == b"later"
         return len(errors)

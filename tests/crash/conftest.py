@@ -12,7 +12,7 @@ import pytest
 
 
 @pytest.fixture
-def room() -> Iterator[Path]:
+def scratch() -> Iterator[Path]:
     """A directory in memory: the campaigns write many small files and sync none of them for real."""
     path = Path(tempfile.mkdtemp(prefix="penstock-crash-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
     try:

@@ -109,11 +109,11 @@ def check_all(db: penstock.Database, seed: int) -> None:
 
 
 @pytest.mark.parametrize("durability", ["disk", "os"])
-def test_a_crash_leaves_batches_whole(room: Path, durability: str) -> None:
+def test_a_crash_leaves_batches_whole(scratch: Path, durability: str) -> None:
     seed = chunk_seed("adopt", durability)
-    disk = record(room / "run", durability, seed)
-    (room / "images").mkdir()
-    for image in crash_images(disk, room / "images", count=STATES // 2, seed=seed):
+    disk = record(scratch / "run", durability, seed)
+    (scratch / "images").mkdir()
+    for image in crash_images(disk, scratch / "images", count=STATES // 2, seed=seed):
         try:
             check(image, seed)
         except BaseException as error:
@@ -123,12 +123,12 @@ def test_a_crash_leaves_batches_whole(room: Path, durability: str) -> None:
 
 
 @pytest.mark.parametrize("is_lasting", [False, True])
-def test_a_failing_disk_leaves_batches_whole(room: Path, is_lasting: bool) -> None:
+def test_a_failing_disk_leaves_batches_whole(scratch: Path, is_lasting: bool) -> None:
     """Every n-th call fails, once or from then on: the batch fails, and comes once when it is brought again."""
     seed = chunk_seed("adopt faults", is_lasting)
     chance = random.Random(seed)
     for number in range(max(20, STATES // 4)):
-        root = room / f"run{number}"
+        root = scratch / f"run{number}"
         root.mkdir()
         disk = CrashDisk(root)
         with small_blocks():

@@ -30,18 +30,18 @@ def used(block: Path) -> int:
     return len(block.read_bytes().rstrip(b"\0"))
 
 
-def begun(room: Path) -> Writer:
+def begun(scratch: Path) -> Writer:
     """A writer whose file has zeros ahead: what it submits now is begun."""
-    writer = Writer(room / "s", CrashDisk(room), LIMITS, SIZE)
+    writer = Writer(scratch / "s", CrashDisk(scratch), LIMITS, SIZE)
     for n in range(WARM):
         writer.publish(n)
         writer.wait()
     return writer
 
 
-def test_the_caller_writes_and_what_it_cannot_write_the_commit_does(room: Path) -> None:
+def test_the_caller_writes_and_what_it_cannot_write_the_commit_does(scratch: Path) -> None:
     """The fault hits the first write: without one of its own, the commit would fail."""
-    writer = begun(room)
+    writer = begun(scratch)
     writer.disk.fail_at(1, errno.ENOSPC, kinds="pwrite", short=True)
     writer.publish(WARM, begins=True)
     assert not writer.wait()
@@ -49,8 +49,8 @@ def test_the_caller_writes_and_what_it_cannot_write_the_commit_does(room: Path) 
     writer.stop()
 
 
-def test_a_write_that_fails_again_refuses_the_message(room: Path) -> None:
-    writer = begun(room)
+def test_a_write_that_fails_again_refuses_the_message(scratch: Path) -> None:
+    writer = begun(scratch)
     writer.disk.fail_at(1, errno.ENOSPC, kinds="pwrite", persistent=True)
     writer.publish(WARM, begins=True)
     assert writer.wait()
@@ -62,15 +62,15 @@ def test_a_write_that_fails_again_refuses_the_message(room: Path) -> None:
     writer.stop()
 
 
-def test_zeros_are_written_between_commits_not_within(room: Path) -> None:
+def test_zeros_are_written_between_commits_not_within(scratch: Path) -> None:
     """But for the first of a block: a commit that had to write its own would take as long as ten."""
-    disk, block_size = CrashDisk(room), 1 << 17
-    writer = Writer(room / "s", disk, Limits(block_size=block_size), SIZE)
+    disk, block_size = CrashDisk(scratch), 1 << 17
+    writer = Writer(scratch / "s", disk, Limits(block_size=block_size), SIZE)
     commits: Counter[str] = Counter()
     for n in range(BATCHES * 2):
         writer.publish(n, begins=True)
         writer.wait()
-        block = max((room / "s" / "blocks").glob("*.blk"))
+        block = max((scratch / "s" / "blocks").glob("*.blk"))
         commits[block.name] += 1
         deadline = time.monotonic() + 10
         while commits[block.name] > WARM and block.stat().st_size < min(block_size, used(block) + ZEROS_MIN):
@@ -88,9 +88,9 @@ def test_zeros_are_written_between_commits_not_within(room: Path) -> None:
         assert len(within) == 1 and len(zeros) > 2
 
 
-def test_nothing_is_begun_beside_a_commit(room: Path) -> None:
+def test_nothing_is_begun_beside_a_commit(scratch: Path) -> None:
     """Whoever submits must not wait for the disk."""
-    writer = begun(room)
+    writer = begun(scratch)
     disk = writer.disk
     with disk.holding("sync_file"):
         writer.publish(WARM, begins=True)
@@ -102,11 +102,11 @@ def test_nothing_is_begun_beside_a_commit(room: Path) -> None:
     writer.stop()
 
 
-def test_a_crash_keeps_what_a_sync_had_covered(room: Path) -> None:
+def test_a_crash_keeps_what_a_sync_had_covered(scratch: Path) -> None:
     seed = chunk_seed("begun commits", "disk")
     chance = random.Random(seed)
-    disk = CrashDisk(room)
-    writer = Writer(room / "s", disk, LIMITS, SIZE)
+    disk = CrashDisk(scratch)
+    writer = Writer(scratch / "s", disk, LIMITS, SIZE)
     for n in range(BATCHES):
         writer.publish(n, begins=chance.random() < 0.8)
         if chance.random() < 0.7:
@@ -114,7 +114,7 @@ def test_a_crash_keeps_what_a_sync_had_covered(room: Path) -> None:
     writer.finish()
     assert len(writer.durable) == BATCHES
     writer.stop()
-    check_images(disk, room / "images", STATES // 4, seed, check)
+    check_images(disk, scratch / "images", STATES // 4, seed, check)
 
 
 def check(image: CrashImage) -> None:
@@ -128,12 +128,12 @@ def check(image: CrashImage) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pwrite", "sync_file", "create_file"])
-def test_after_a_fault_memory_and_disk_agree(room: Path, kind: str) -> None:
+def test_after_a_fault_memory_and_disk_agree(scratch: Path, kind: str) -> None:
     seed = chunk_seed("begun faults", kind)
     chance = random.Random(seed)
     for number in range(max(4, STATES // 25)):
-        root = room / "s"
-        writer = Writer(root, CrashDisk(room), LIMITS, SIZE)
+        root = scratch / "s"
+        writer = Writer(root, CrashDisk(scratch), LIMITS, SIZE)
         for n in range(BATCHES):
             writer.hurt(chance, 0.1, kind, within=3)
             writer.publish(n, begins=chance.random() < 0.8)

@@ -157,9 +157,9 @@ KINDS_OF_BASE = ("stopped", "killed")
 
 
 @contextmanager
-def damaged(room: Path, files: Files) -> Iterator[FileStore]:
-    write_files(room / "stream", files)
-    with opened(room / "stream", "disk", LIMITS) as store:
+def damaged(scratch: Path, files: Files) -> Iterator[FileStore]:
+    write_files(scratch / "stream", files)
+    with opened(scratch / "stream", "disk", LIMITS) as store:
         yield store
 
 
@@ -193,7 +193,7 @@ def check_append(base: Base, store: FileStore) -> None:
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_a_flipped_bit_costs_at_most_its_record(room: Path, chunk: int) -> None:
+def test_a_flipped_bit_costs_at_most_its_record(scratch: Path, chunk: int) -> None:
     rng = random.Random(chunk_seed("flips", chunk))
     base = make_base(KINDS_OF_BASE[chunk % 2])
     blocks = sorted(base.spans)
@@ -205,7 +205,7 @@ def test_a_flipped_bit_costs_at_most_its_record(room: Path, chunk: int) -> None:
         at, bit = rng.randrange(low, len(data)), rng.randrange(8)
         data[at] ^= 1 << bit
         try:
-            with damaged(room, base.files | {name: bytes(data)}) as store:
+            with damaged(scratch, base.files | {name: bytes(data)}) as store:
                 check_damage(base, store, *base.hurt(name, at, at + 1), name)
                 if number % 5 == 0:
                     check_append(base, store)
@@ -215,7 +215,7 @@ def test_a_flipped_bit_costs_at_most_its_record(room: Path, chunk: int) -> None:
 
 
 @pytest.mark.parametrize("chunk", range(4))
-def test_garbage_in_several_files_opens_too(room: Path, chunk: int) -> None:
+def test_garbage_in_several_files_opens_too(scratch: Path, chunk: int) -> None:
     """Runs of random bytes in a block, its summary and the checkpoint at once."""
     rng = random.Random(chunk_seed("garbage", chunk))
     base = make_base(KINDS_OF_BASE[chunk % 2])
@@ -234,11 +234,11 @@ def test_garbage_in_several_files_opens_too(room: Path, chunk: int) -> None:
             lost, returned = base.hurt(victim, at, at + size)
             cost, back = cost | lost, back | returned
         try:
-            with damaged(room, files) as store:
+            with damaged(scratch, files) as store:
                 live = check_damage(base, store, cost, back, name)
                 check_append(base, store)
                 store.stop()
-            with opened(room / "stream", "disk", LIMITS) as store:
+            with opened(scratch / "stream", "disk", LIMITS) as store:
                 assert contents(store).keys() - {base.last_seq + 1} >= live.keys() - {base.last_seq + 1}
         except BaseException as error:
             error.add_note(f"{KINDS_OF_BASE[chunk % 2]} store: {done}")
@@ -250,14 +250,14 @@ def test_garbage_in_several_files_opens_too(room: Path, chunk: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS_OF_BASE)
 @pytest.mark.parametrize("part", range(4))
-def test_a_file_may_be_cut_at_any_byte(room: Path, kind: str, part: int) -> None:
+def test_a_file_may_be_cut_at_any_byte(scratch: Path, kind: str, part: int) -> None:
     """Every length of every file: what stands before the cut is there, what is gone is told."""
     base = make_base(kind)
     cases = [(name, size) for name in sorted(base.files) for size in lengths(base, name)]
     for name, size in cases[part::4]:
         data = base.files[name]
         try:
-            with damaged(room, base.files | {name: data[:size]}) as store:
+            with damaged(scratch, base.files | {name: data[:size]}) as store:
                 cost, back = base.hurt(name, size, len(data))
                 if name in base.spans and size < RECORDS_START:
                     cost, back = base.hurt(name, 0, len(data))
@@ -286,7 +286,7 @@ def lengths(base: Base, name: str) -> list[int]:
 
 @pytest.mark.parametrize("kind", KINDS_OF_BASE)
 @pytest.mark.parametrize("how", ["missing", "empty", "zeros"])
-def test_a_file_may_be_missing_or_empty(room: Path, kind: str, how: str) -> None:
+def test_a_file_may_be_missing_or_empty(scratch: Path, kind: str, how: str) -> None:
     """A block costs its messages, and tells so; any other file costs nothing."""
     base = make_base(kind)
     for name, data in base.files.items():
@@ -295,7 +295,7 @@ def test_a_file_may_be_missing_or_empty(room: Path, kind: str, how: str) -> None
         if how != "missing":
             files[name] = bytes(len(data)) if how == "zeros" else b""
         try:
-            with damaged(room, files) as store:
+            with damaged(scratch, files) as store:
                 live = check_damage(base, store, *base.hurt(name, 0, len(data)), "stream")
                 lost = base.live.keys() - live.keys()
                 told = {seq for start, stop in store.report.lost for seq in range(start, stop)}
@@ -303,14 +303,14 @@ def test_a_file_may_be_missing_or_empty(room: Path, kind: str, how: str) -> None
                 if not base.hurt(name, 0, len(data))[1] & base.erased:
                     # An erased message whose records are gone is still counted, until its block is read.
                     check_counters(store, live)
-                    check_goes_on(room / "stream", "disk", LIMITS, store, live)
+                    check_goes_on(scratch / "stream", "disk", LIMITS, store, live)
         except BaseException as error:
             error.add_note(f"{kind} store, {name} {how}")
             raise
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_BASE)
-def test_a_file_may_be_an_older_copy_of_itself(room: Path, kind: str) -> None:
+def test_a_file_may_be_an_older_copy_of_itself(scratch: Path, kind: str) -> None:
     """A block loses what came later; an older summary, checkpoint or HEAD costs nothing."""
     base = make_base(kind)
     for number, older in enumerate(base.older):
@@ -321,7 +321,7 @@ def test_a_file_may_be_an_older_copy_of_itself(room: Path, kind: str) -> None:
             alike = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))  # zeros may come then
             cost, back = base.hurt(name, alike, len(base.files[name]))
             try:
-                with damaged(room, base.files | {name: older[name]}) as store:
+                with damaged(scratch, base.files | {name: older[name]}) as store:
                     check_damage(base, store, cost, back, "stream")
                     check_append(base, store)
             except BaseException as error:
@@ -329,32 +329,32 @@ def test_a_file_may_be_an_older_copy_of_itself(room: Path, kind: str) -> None:
                 raise
 
 
-def test_a_whole_older_directory_opens(room: Path) -> None:
+def test_a_whole_older_directory_opens(scratch: Path) -> None:
     """A backup of a running store, taken between two commits."""
     base = make_base("killed")
     for files in base.older:
-        with damaged(room, files) as store:
+        with damaged(scratch, files) as store:
             live = contents(store)
             assert all(base.published[seq] == one for seq, one in live.items())
-            check_goes_on(room / "stream", "disk", LIMITS, store, live)
+            check_goes_on(scratch / "stream", "disk", LIMITS, store, live)
 
 
 # ------------------------------------------------------------------------------------------------------- foreign files
 
 
-def test_a_foreign_file_is_left_alone(room: Path) -> None:
+def test_a_foreign_file_is_left_alone(scratch: Path) -> None:
     base = make_base("stopped")
     notes = {"blocks/notes.txt": b"remember the milk", "README": b"mine"}
-    with damaged(room, base.files | notes) as store:
+    with damaged(scratch, base.files | notes) as store:
         check_damage(base, store, set(), set(), "")
         assert any("notes.txt" in one.path for one in store.report.findings)
         store.stop()
     for name, data in notes.items():
-        assert (room / "stream" / name).read_bytes() == data
+        assert (scratch / "stream" / name).read_bytes() == data
 
 
 @pytest.mark.parametrize("what", ["garbage", "another stream's", "another block's"])
-def test_a_block_that_is_not_ours_is_set_aside(room: Path, what: str) -> None:
+def test_a_block_that_is_not_ours_is_set_aside(scratch: Path, what: str) -> None:
     base = make_base("stopped")
     first = min(base.spans)
     data = {
@@ -362,13 +362,13 @@ def test_a_block_that_is_not_ours_is_set_aside(room: Path, what: str) -> None:
         "another stream's": BlockHeader(b"x" * 16, 99, 0, 1, 1, 0, 5).encode_front() + b"records",
         "another block's": base.files[first],
     }[what]
-    with damaged(room, base.files | {"blocks/000099.blk": data}) as store:
+    with damaged(scratch, base.files | {"blocks/000099.blk": data}) as store:
         check_damage(base, store, set(), set(), "")
         assert any(one.kind == "set aside" and "000099" in one.path for one in store.report.findings)
         check_append(base, store)
         store.stop()
-    assert (room / "stream/blocks/000099.blk.damaged").read_bytes() == data
-    with opened(room / "stream", "disk", LIMITS) as store:
+    assert (scratch / "stream/blocks/000099.blk.damaged").read_bytes() == data
+    with opened(scratch / "stream", "disk", LIMITS) as store:
         assert store.report.is_clean
         assert contents(store).items() >= base.live.items()
 
@@ -393,51 +393,51 @@ def newer_record(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("change", [newer_header, newer_record])
-def test_a_block_of_a_newer_version_is_refused_and_untouched(room: Path, change: Callable[[bytes], bytes]) -> None:
+def test_a_block_of_a_newer_version_is_refused_and_untouched(scratch: Path, change: Callable[[bytes], bytes]) -> None:
     base = make_base("killed")
     name = max(base.spans)
     files = base.files | {name: change(base.files[name])}
-    write_files(room / "stream", files)
+    write_files(scratch / "stream", files)
     with pytest.raises(NewerFormat, match="newer"):
-        open_store(room / "stream", "disk", LIMITS)
-    assert read_files(room / "stream") == files
+        open_store(scratch / "stream", "disk", LIMITS)
+    assert read_files(scratch / "stream") == files
 
 
 @pytest.mark.parametrize("name", ["CHECKPOINT", "HEAD", "blocks/000001.blk", "blocks/000001.sum", "blocks"])
-def test_a_directory_in_the_place_of_a_file_loses_nothing(room: Path, name: str) -> None:
+def test_a_directory_in_the_place_of_a_file_loses_nothing(scratch: Path, name: str) -> None:
     """Or a file in the place of the directory: refused with a word that names it, or opened without it."""
     base = make_base("stopped")
-    path = room / "stream" / name
-    write_files(room / "stream", base.files)
-    aside = room / "aside"
+    path = scratch / "stream" / name
+    write_files(scratch / "stream", base.files)
+    aside = scratch / "aside"
     path.rename(aside)
     if name == "blocks":
         path.write_bytes(b"a file")
     else:
         path.mkdir()
     try:
-        with opened(room / "stream", "disk", LIMITS) as store:
+        with opened(scratch / "stream", "disk", LIMITS) as store:
             cost, back = base.hurt(name, 0, 1 << 30)
             check_damage(base, store, cost, back, "stream")
             store.stop()
     except (OSError, StoreError) as error:
-        assert str(room) in str(error), f"it names no file: {error!r}"
+        assert str(scratch) in str(error), f"it names no file: {error!r}"
     for one in list(path.parent.iterdir()):
         if one.name.startswith(path.name):
             one.unlink() if one.is_file() else one.rmdir()
     aside.rename(path)
-    with opened(room / "stream", "disk", LIMITS) as store:
+    with opened(scratch / "stream", "disk", LIMITS) as store:
         assert contents(store).items() >= base.live.items()
 
 
-def test_the_id_of_another_stream_opens_nothing_and_breaks_nothing(room: Path) -> None:
+def test_the_id_of_another_stream_opens_nothing_and_breaks_nothing(scratch: Path) -> None:
     """A directory given to the wrong stream: its blocks are set aside, by a new name, and whole."""
     base = make_base("stopped")
-    write_files(room / "stream", base.files)
-    store = FileStore(room / "stream", bytes(16), limits=LIMITS, durability="disk")
+    write_files(scratch / "stream", base.files)
+    store = FileStore(scratch / "stream", bytes(16), limits=LIMITS, durability="disk")
     assert contents(store) == {} and not store.report.is_clean
     store.abandon()
-    for path in (room / "stream" / "blocks").glob("*.damaged"):
+    for path in (scratch / "stream" / "blocks").glob("*.damaged"):
         path.rename(path.with_suffix(""))
-    with opened(room / "stream", "disk", LIMITS) as store:
+    with opened(scratch / "stream", "disk", LIMITS) as store:
         assert contents(store) == base.live

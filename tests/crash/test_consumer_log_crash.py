@@ -151,14 +151,14 @@ def check_goes_on(folder: Path, before: States) -> None:
 
 
 @pytest.mark.parametrize("run", range(RUNS))
-def test_a_crash_loses_nothing_that_was_synced(room: Path, run: int) -> None:
+def test_a_crash_loses_nothing_that_was_synced(scratch: Path, run: int) -> None:
     seed = chunk_seed("consumer log", run)
-    (room / "run" / "stream").mkdir(parents=True)
-    (room / "images").mkdir()
-    disk = CrashDisk(room / "run")
-    story = Story(room / "run" / "stream" / "consumers", disk, seed)
+    (scratch / "run" / "stream").mkdir(parents=True)
+    (scratch / "images").mkdir()
+    disk = CrashDisk(scratch / "run")
+    story = Story(scratch / "run" / "stream" / "consumers", disk, seed)
     story.run()
-    for image in crash_images(disk, room / "images", count=PER_RUN, seed=seed):
+    for image in crash_images(disk, scratch / "images", count=PER_RUN, seed=seed):
         try:
             check_image(story, image)
         except BaseException as error:
@@ -168,7 +168,7 @@ def test_a_crash_loses_nothing_that_was_synced(room: Path, run: int) -> None:
 
 
 @pytest.mark.parametrize("fault", ["eio", "enospc", "sync"])
-def test_a_failure_at_any_call_loses_nothing(room: Path, fault: str) -> None:
+def test_a_failure_at_any_call_loses_nothing(scratch: Path, fault: str) -> None:
     """Fail each call in turn: memory stays the truth, and all of it is on the disk after a retry."""
     code, kinds = {
         "eio": (errno.EIO, SPACE_KINDS | SYNC_KINDS),
@@ -176,7 +176,7 @@ def test_a_failure_at_any_call_loses_nothing(room: Path, fault: str) -> None:
         "sync": (errno.EIO, SYNC_KINDS),
     }[fault]
     for n in range(1, 200):
-        folder = room / str(n)
+        folder = scratch / str(n)
         folder.mkdir()
         disk = CrashDisk(folder)
         story = Story(folder / "consumers", disk, 7)
@@ -203,12 +203,12 @@ def test_a_failure_at_any_call_loses_nothing(room: Path, fault: str) -> None:
     raise AssertionError("the calls did not end")
 
 
-def test_a_sync_beside_the_commit_threads_covers_every_file(room: Path) -> None:
+def test_a_sync_beside_the_commit_threads_covers_every_file(scratch: Path) -> None:
     """A commit thread that was done with an old file took it off the list under the feet of another sync, which then
     left the new file out and called it synced."""
-    (room / "stream").mkdir()
-    disk = CrashDisk(room / "stream")
-    story = Story(room / "stream" / "consumers", disk, 1)
+    (scratch / "stream").mkdir()
+    disk = CrashDisk(scratch / "stream")
+    story = Story(scratch / "stream" / "consumers", disk, 1)
     story.step("put")
     story.turn()
     story.log.wait()

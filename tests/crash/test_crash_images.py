@@ -65,11 +65,11 @@ def check_erased(driver: Driver, image: CrashImage) -> None:
 
 
 @pytest.mark.parametrize(("name", "durability"), CASES)
-def test_a_crash_keeps_what_was_acknowledged(room: Path, name: str, durability: str) -> None:
+def test_a_crash_keeps_what_was_acknowledged(scratch: Path, name: str, durability: str) -> None:
     """Nothing acknowledged is lost or wrong, nothing deleted is back, sequences go on, the next open works."""
     seed = chunk_seed("images", name, durability)
-    driver, disk = record(room, name, durability, seed)
-    for image in crash_images(disk, _made(room / "images"), count=PER_CASE, seed=seed):
+    driver, disk = record(scratch, name, durability, seed)
+    for image in crash_images(disk, _made(scratch / "images"), count=PER_CASE, seed=seed):
         try:
             check_image(driver, image)
         except BaseException as error:
@@ -79,11 +79,11 @@ def test_a_crash_keeps_what_was_acknowledged(room: Path, name: str, durability: 
 
 
 @pytest.mark.parametrize(("name", "durability"), CASES)
-def test_a_crash_of_the_recovery_keeps_it_too(room: Path, name: str, durability: str) -> None:
+def test_a_crash_of_the_recovery_keeps_it_too(scratch: Path, name: str, durability: str) -> None:
     """Cut while an image is being opened; and what the recovered store served is there after a power cut."""
     seed = chunk_seed("twice", name, durability)
-    driver, disk = record(room, name, durability, seed)
-    for number, image in enumerate(crash_images(disk, _made(room / "images"), count=TWICE_PER_CASE, seed=seed)):
+    driver, disk = record(scratch, name, durability, seed)
+    for number, image in enumerate(crash_images(disk, _made(scratch / "images"), count=TWICE_PER_CASE, seed=seed)):
         window = window_at(driver.states, image.mark, durability, image.is_power_cut)
         second = CrashDisk(image.path)
         try:
@@ -97,7 +97,7 @@ def test_a_crash_of_the_recovery_keeps_it_too(room: Path, name: str, durability:
         except BaseException as error:
             explain(error, name, durability, seed, driver, image)
             raise
-        for again in crash_images(second, _made(room / f"twice{number}"), count=4, seed=seed + number):
+        for again in crash_images(second, _made(scratch / f"twice{number}"), count=4, seed=seed + number):
             try:
                 with opened(
                     again.path / "stream", durability, driver.limits, image.is_power_cut + again.is_power_cut
@@ -120,9 +120,9 @@ def _made(path: Path) -> Path:
     return path
 
 
-def test_the_window_of_a_lazy_kill_begins_at_the_last_flush(room: Path) -> None:
+def test_the_window_of_a_lazy_kill_begins_at_the_last_flush(scratch: Path) -> None:
     """The campaign's own judge: it must not ask for less than the durability promises."""
-    driver = Driver(room / "stream", "lazy", SCENARIOS["plain"][1], 1)
+    driver = Driver(scratch / "stream", "lazy", SCENARIOS["plain"][1], 1)
     driver.open()
     driver.append(1)
     driver.flush()

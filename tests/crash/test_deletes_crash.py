@@ -127,14 +127,14 @@ def check_image(story: Story, image: CrashImage) -> None:
 
 @pytest.mark.parametrize("run", range(RUNS))
 @pytest.mark.parametrize("durability", ["disk", "os"])
-def test_a_crash_leaves_the_reasons_right(room: Path, durability: str, run: int) -> None:
+def test_a_crash_leaves_the_reasons_right(scratch: Path, durability: str, run: int) -> None:
     seed = chunk_seed("deletes", durability, run)
-    (room / "run").mkdir()
-    (room / "images").mkdir()
-    disk = CrashDisk(room / "run")
-    story = Story(room / "run" / "stream", durability, seed, disk)
+    (scratch / "run").mkdir()
+    (scratch / "images").mkdir()
+    disk = CrashDisk(scratch / "run")
+    story = Story(scratch / "run" / "stream", durability, seed, disk)
     story.run()
-    for image in crash_images(disk, room / "images", count=PER_RUN, seed=seed):
+    for image in crash_images(disk, scratch / "images", count=PER_RUN, seed=seed):
         try:
             check_image(story, image)
         except BaseException as error:

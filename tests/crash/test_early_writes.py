@@ -27,11 +27,11 @@ PILED = 60
 PIECE_MAX = 6 << 20  # what one commit writes, and what is written beside it
 
 
-def test_a_crash_keeps_what_a_sync_had_covered(room: Path) -> None:
+def test_a_crash_keeps_what_a_sync_had_covered(scratch: Path) -> None:
     seed = chunk_seed("early writes", "disk")
-    disk = CrashDisk(room)
+    disk = CrashDisk(scratch)
     disk.sync_delay_us = 4_000
-    writer = Writer(room / "s", disk, LIMITS, SIZE)
+    writer = Writer(scratch / "s", disk, LIMITS, SIZE)
     for n in range(BATCHES):
         writer.publish(n)
         writer.look()
@@ -42,13 +42,13 @@ def test_a_crash_keeps_what_a_sync_had_covered(room: Path) -> None:
     beside = [op for op in writes if any(s.start <= op.index < s.index for s in syncs)]
     assert beside, "nothing was written while something was synced"
     writer.stop()
-    check_images(disk, room / "images", STATES // 10, seed, check)
+    check_images(disk, scratch / "images", STATES // 10, seed, check)
 
 
-def test_what_piles_up_behind_a_slow_sync_is_committed_in_pieces(room: Path) -> None:
+def test_what_piles_up_behind_a_slow_sync_is_committed_in_pieces(scratch: Path) -> None:
     """In one piece, whoever published the first of it would wait for the last, and the disk for what is said after."""
-    disk = CrashDisk(room)
-    writer = Writer(room / "s", disk, Limits(block_size=64 << 20), SIZE)
+    disk = CrashDisk(scratch)
+    writer = Writer(scratch / "s", disk, Limits(block_size=64 << 20), SIZE)
     with disk.holding("sync_file"):
         for n in range(PILED):
             writer.publish(n)
@@ -62,10 +62,10 @@ def test_what_piles_up_behind_a_slow_sync_is_committed_in_pieces(room: Path) -> 
     writer.stop()
 
 
-def test_the_directory_is_synced_once_for_each_new_block(room: Path) -> None:
-    disk = CrashDisk(room)
+def test_the_directory_is_synced_once_for_each_new_block(scratch: Path) -> None:
+    disk = CrashDisk(scratch)
     disk.sync_delay_us = 2_000
-    writer = Writer(room / "s", disk, LIMITS, SIZE)
+    writer = Writer(scratch / "s", disk, LIMITS, SIZE)
     before = disk.position
     for n in range(BATCHES):
         writer.publish(n)
@@ -109,21 +109,21 @@ def check_agree(writer: Writer, copy: Path, limits: Limits) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pwrite", "sync_file", "create_file"])
-def test_after_a_fault_memory_and_disk_agree_on_what_the_limits_removed(room: Path, kind: str) -> None:
+def test_after_a_fault_memory_and_disk_agree_on_what_the_limits_removed(scratch: Path, kind: str) -> None:
     """A piece with its deletes is committed, the next one fails: what the first removed does not come back."""
     chance = random.Random(chunk_seed("pieces and limits", kind))
     limits = Limits(block_size=1 << 20, max_msgs=9)
     for _ in range(max(6, STATES // 25)):
-        disk = CrashDisk(room)
+        disk = CrashDisk(scratch)
         disk.sync_delay_us = 2_000
-        writer = Writer(room / "s", disk, limits, SIZE)
+        writer = Writer(scratch / "s", disk, limits, SIZE)
         for n in range(BATCHES):
             if chance.random() < 0.15:
                 disk.clear_faults()
                 disk.fail_at(chance.randint(1, 4), errno.ENOSPC, kinds=kind)
             writer.publish(n)
             if writer.look():
-                check_agree(writer, room / "copy", limits)
+                check_agree(writer, scratch / "copy", limits)
         disk.clear_faults()
         disk.fail_at(1, errno.ENOSPC, kinds=kind, persistent=True)  # none of the others need have met a commit
         with pytest.raises(StoreError):
@@ -131,16 +131,16 @@ def test_after_a_fault_memory_and_disk_agree_on_what_the_limits_removed(room: Pa
             writer.store.commit()
         disk.clear_faults()
         writer.look()
-        check_agree(writer, room / "copy", limits)
+        check_agree(writer, scratch / "copy", limits)
         writer.finish()
         writer.stop()
         shutil.rmtree(writer.root)  # a disk remembers all that it found
 
 
-def test_a_batch_that_goes_over_blocks_is_kept_whole_or_not_at_all(room: Path) -> None:
+def test_a_batch_that_goes_over_blocks_is_kept_whole_or_not_at_all(scratch: Path) -> None:
     """A block that is full within a batch is no place for a commit to end, however large the batch."""
-    disk = CrashDisk(room)
-    store = FileStore(room / "s", STREAM_ID, limits=Limits(block_size=4 << 20), durability="disk", disk=disk)
+    disk = CrashDisk(scratch)
+    store = FileStore(scratch / "s", STREAM_ID, limits=Limits(block_size=4 << 20), durability="disk", disk=disk)
     store.append(Batch.of([("a", b"first")]))
     store.commit()
     disk.fail_at(1, errno.ENOSPC, kinds="create_file", persistent=True)
@@ -156,19 +156,19 @@ def test_a_batch_that_goes_over_blocks_is_kept_whole_or_not_at_all(room: Path) -
 
 
 @pytest.mark.parametrize("kind", ["pwrite", "sync_file", "sync_dir", "create_file"])
-def test_a_fault_while_both_are_under_way(room: Path, kind: str) -> None:
+def test_a_fault_while_both_are_under_way(scratch: Path, kind: str) -> None:
     seed = chunk_seed("early faults", kind)
     chance = random.Random(seed)
     for number in range(max(4, STATES // 25)):
-        disk = CrashDisk(room)
+        disk = CrashDisk(scratch)
         disk.sync_delay_us = 2_000
-        root = room / "s"
+        root = scratch / "s"
         writer = Writer(root, disk, LIMITS, SIZE)
         for n in range(BATCHES):
             writer.hurt(chance, 0.15, kind, within=4)
             writer.publish(n)
             if writer.look():
-                check_killed(root, room / "copy", writer.durable)
+                check_killed(root, scratch / "copy", writer.durable)
         writer.finish()
         found = {message.seq: message.data for message in writer.store.read()}
         assert found.keys() >= set(writer.durable), f"seed {seed}, run {number}"

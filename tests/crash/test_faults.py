@@ -231,11 +231,11 @@ def check_found(live: dict[int, Content], window: Window) -> None:
     assert not wrong, f"deleted or never published: {sorted(wrong)}"
 
 
-def run_one(room: Path, name: str, durability: str, fault: str, persistent: bool, n: int, seed: int) -> bool:
+def run_one(scratch: Path, name: str, durability: str, fault: str, persistent: bool, n: int, seed: int) -> bool:
     """One run with the n-th call failing; whether it did."""
     make, bounds = SCENARIOS[name]
     code, kinds, short = FAULTS[fault]
-    root = room / "run"
+    root = scratch / "run"
     root.mkdir()
     disk = CrashDisk(root)
     driver = Driver(root / "stream", durability, bounds, seed, disk)
@@ -274,17 +274,17 @@ def run_one(room: Path, name: str, durability: str, fault: str, persistent: bool
 @pytest.mark.parametrize("durability", DURABILITIES)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_disk_call_that_fails_costs_nothing_acknowledged(
-    room: Path, name: str, durability: str, fault: str, persistent: bool
+    scratch: Path, name: str, durability: str, fault: str, persistent: bool
 ) -> None:
     """Refused clearly or done; readable all the time; writing resumes by itself; the next open has it all."""
     seed = chunk_seed("faults", name)
     offset = chunk_seed("offset", name, durability, fault, persistent) % STRIDE
     for n in itertools.count(1 + offset, STRIDE):
         try:
-            has_fired = run_one(room, name, durability, fault, persistent, n, seed)
+            has_fired = run_one(scratch, name, durability, fault, persistent, n, seed)
         except BaseException as error:
             error.add_note(f"{name}, {durability}, {fault}, {'lasting' if persistent else 'once'}, n={n}, seed {seed}")
             raise
-        shutil.rmtree(room / "run")
+        shutil.rmtree(scratch / "run")
         if not has_fired:
             break

@@ -54,13 +54,13 @@ def check(image: CrashImage) -> None:
     assert not list(root.glob("*/*.deleted")) and not list(root.rglob("*.tmp"))
 
 
-def test_every_state_opens_and_is_clean_then(room: Path) -> None:
+def test_every_state_opens_and_is_clean_then(scratch: Path) -> None:
     seed = chunk_seed("half made")
-    disk = record(room / "run")
-    (room / "images").mkdir()
+    disk = record(scratch / "run")
+    (scratch / "images").mkdir()
     for mode in ("kill", None):
         modes = {"modes": (mode,)} if mode else {}
-        for image in crash_images(disk, room / "images", count=STATES, seed=seed, **modes):  # type: ignore[arg-type]
+        for image in crash_images(disk, scratch / "images", count=STATES, seed=seed, **modes):  # type: ignore[arg-type]
             try:
                 check(image)
             except BaseException as error:
@@ -69,8 +69,8 @@ def test_every_state_opens_and_is_clean_then(room: Path) -> None:
             image.remove()
 
 
-def test_a_stream_that_cannot_be_repaired_does_not_keep_the_others_from_it(room: Path) -> None:
-    root = room / "db"
+def test_a_stream_that_cannot_be_repaired_does_not_keep_the_others_from_it(scratch: Path) -> None:
+    root = scratch / "db"
     with penstock.open(root) as db:
         for name in ("A", "B"):
             for n in range(5):

@@ -47,23 +47,23 @@ IMAGES = max(2, OPENS // len(CASES) // 10)
 
 
 @pytest.mark.parametrize(("name", "durability"), CASES)
-def test_a_disk_that_fails_at_an_open_costs_nothing(room: Path, name: str, durability: str) -> None:
+def test_a_disk_that_fails_at_an_open_costs_nothing(scratch: Path, name: str, durability: str) -> None:
     seed = chunk_seed("open faults", name, durability)
-    driver, disk = record(room, name, durability, seed)
-    (room / "images").mkdir()
+    driver, disk = record(scratch, name, durability, seed)
+    (scratch / "images").mkdir()
     number = seed
-    for image in crash_images(disk, room / "images", count=IMAGES, seed=seed):
+    for image in crash_images(disk, scratch / "images", count=IMAGES, seed=seed):
         for _ in range(10):
             number += 7
             fault = list(FAULTS)[number % len(FAULTS)]
-            shutil.copytree(image.path, room / "run2")
+            shutil.copytree(image.path, scratch / "run2")
             try:
-                Attempt(driver, image, room / "run2" / "stream", fault, number).run()
+                Attempt(driver, image, scratch / "run2" / "stream", fault, number).run()
             except BaseException as error:
                 explain(error, name, durability, seed, driver, image)
                 error.add_note(f"fault {fault}, attempt {number}")
                 raise
-            shutil.rmtree(room / "run2")
+            shutil.rmtree(scratch / "run2")
         image.remove()
 
 
@@ -127,16 +127,16 @@ class Attempt:
         return live
 
 
-def test_what_is_put_off_is_told_once_and_done_by_the_next_write(room: Path) -> None:
-    driver = Driver(room / "stream", "disk", SCENARIOS["plain"][1], 1)
+def test_what_is_put_off_is_told_once_and_done_by_the_next_write(scratch: Path) -> None:
+    driver = Driver(scratch / "stream", "disk", SCENARIOS["plain"][1], 1)
     driver.open()
     for _ in range(9):
         driver.append(4)
-    shutil.copytree(driver.path, room / "killed" / "stream")
+    shutil.copytree(driver.path, scratch / "killed" / "stream")
     driver.close()
-    disk = CrashDisk(room / "killed")
+    disk = CrashDisk(scratch / "killed")
     disk.fail_at(1, errno.ENOSPC, kinds=SPACE_KINDS, persistent=True)
-    store = open_store(room / "killed" / "stream", "disk", driver.limits, disk)
+    store = open_store(scratch / "killed" / "stream", "disk", driver.limits, disk)
     assert store.has_deferred_writes and contents(store) == driver.live
     (told,) = [str(one) for one in store.report.findings if one.kind == "put off"]
     assert "No space left on device" in told and "HEAD" in told

@@ -27,16 +27,16 @@ PER_CASE = max(1, campaign_size(600) // (2 * len(CASES)))
 
 @pytest.mark.parametrize("limits", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("durability", ["disk", "os"])
-def test_a_torn_write_takes_nothing_that_was_synced(room: Path, limits: Limits, durability: str) -> None:
+def test_a_torn_write_takes_nothing_that_was_synced(scratch: Path, limits: Limits, durability: str) -> None:
     """Every key has one of the values that were written to it; also at a second open, when nothing is in doubt."""
-    (room / "run").mkdir()
-    (room / "images").mkdir()
-    disk = CrashDisk(room / "run")
+    (scratch / "run").mkdir()
+    (scratch / "images").mkdir()
+    disk = CrashDisk(scratch / "run")
 
     def opened(root: Path, disk: CrashDisk | None = None) -> FileStore:
         return FileStore(root / "stream", STREAM_ID, limits=limits, clock=FakeClock(), durability=durability, disk=disk)
 
-    store = opened(room / "run", disk)
+    store = opened(scratch / "run", disk)
     for value in (b"1", b"2", b"3"):
         store.append(Batch.of([(key, value * 60) for key in KEYS]))
         store.commit()
@@ -44,7 +44,9 @@ def test_a_torn_write_takes_nothing_that_was_synced(room: Path, limits: Limits, 
         disk.mark(value)
     store.stop()
     seed = chunk_seed("replace", durability, limits)
-    for image in crash_images(disk, room / "images", count=PER_CASE, seed=seed, modes=("torn", "reordered", "prefix")):
+    for image in crash_images(
+        disk, scratch / "images", count=PER_CASE, seed=seed, modes=("torn", "reordered", "prefix")
+    ):
         if image.mark is not None:
             for _ in range(2):
                 with booted(image.is_power_cut):
@@ -62,17 +64,17 @@ def test_a_torn_write_takes_nothing_that_was_synced(room: Path, limits: Limits, 
 
 
 @pytest.mark.parametrize("durability", ["disk", "os"])
-def test_no_subject_goes_without_its_marker(room: Path, durability: str) -> None:
+def test_no_subject_goes_without_its_marker(scratch: Path, durability: str) -> None:
     """Age takes the last message of every subject; what a crash leaves has a message or a marker for each."""
-    (room / "run").mkdir()
-    (room / "images").mkdir()
-    disk, clock = CrashDisk(room / "run"), FakeClock()
+    (scratch / "run").mkdir()
+    (scratch / "images").mkdir()
+    disk, clock = CrashDisk(scratch / "run"), FakeClock()
     limits = Limits(block_size=32_000, max_age_ns=600 * SECOND, marker_ttl_ns=60 * SECOND)
 
     def opened(root: Path, disk: CrashDisk | None = None) -> FileStore:
         return FileStore(root / "stream", STREAM_ID, limits=limits, clock=clock, durability=durability, disk=disk)
 
-    store = opened(room / "run", disk)
+    store = opened(scratch / "run", disk)
     store.append(Batch.of([(KEYS[n % len(KEYS)], b"x" * 20) for n in range(400)]))
     store.commit()
     store.sync()
@@ -81,7 +83,7 @@ def test_no_subject_goes_without_its_marker(room: Path, durability: str) -> None
     assert store.expire(clock.now_ns()) == 400
     store.stop()
     seed = chunk_seed("markers", durability)
-    for image in crash_images(disk, room / "images", count=PER_CASE, seed=seed):
+    for image in crash_images(disk, scratch / "images", count=PER_CASE, seed=seed):
         if image.mark is not None:
             with booted(image.is_power_cut):
                 again = opened(image.path)

@@ -55,7 +55,7 @@ def check(image: CrashImage) -> None:
         assert [stream.config.max_msgs for stream in db] == [5, 5]
 
 
-def test_a_crash_leaves_each_stream_whole_or_not_there(room: Path) -> None:
+def test_a_crash_leaves_each_stream_whole_or_not_there(scratch: Path) -> None:
     seed = chunk_seed("streams", "disk")
-    disk = record(room / "run")
-    check_images(disk, room / "images", STATES, seed, check)
+    disk = record(scratch / "run")
+    check_images(disk, scratch / "images", STATES, seed, check)

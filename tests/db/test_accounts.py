@@ -51,14 +51,14 @@ def test_the_door_finds_each_account(tmp_path: Path) -> None:
 
 
 def test_a_listener_hears_of_streams_that_come_change_and_go(tmp_path: Path) -> None:
-    heard: list[str] = []
+    received: list[str] = []
     with penstock.open(tmp_path) as db:
-        db.on_change.append(heard.append)
+        db.on_change.append(received.append)
         db.stream("S")
         db.stream("S", max_msgs=3)
         db.stream("S", max_msgs=3)  # nothing changes
         db.delete_stream("S")
-    assert heard == ["S", "S", "S"]
+    assert received == ["S", "S", "S"]
 
 
 def test_a_stream_that_another_account_has_is_told_of(tmp_path: Path) -> None:

@@ -292,13 +292,13 @@ def test_a_pause_ends_by_itself(orders: penstock.Stream) -> None:
 @pytest.mark.parametrize("end", ["close", "delete", "stream", "handle"])
 def test_a_fetch_that_waits_hears_of_the_end(db: penstock.Database, orders: penstock.Stream, end: str) -> None:
     consumer = orders.consumer("c", deliver_policy="new")
-    heard: list[BaseException] = []
+    received: list[BaseException] = []
 
     def fetch() -> None:
         try:
             consumer.fetch(1, timeout=None)
         except errors.PenstockError as error:
-            heard.append(error)
+            received.append(error)
 
     thread = threading.Thread(target=fetch)
     thread.start()
@@ -313,7 +313,7 @@ def test_a_fetch_that_waits_hears_of_the_end(db: penstock.Database, orders: pens
         consumer.close()
     thread.join(30)
     assert not thread.is_alive()
-    assert isinstance(heard[0], errors.ConsumerDeleted if end == "delete" else errors.StoreClosed)
+    assert isinstance(received[0], errors.ConsumerDeleted if end == "delete" else errors.StoreClosed)
 
 
 def wait_for_listener(stream: penstock.Stream) -> None:

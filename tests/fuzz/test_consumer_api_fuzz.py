@@ -113,8 +113,12 @@ def test_any_request_about_consumers_is_answered_and_nothing_breaks(
     async def main() -> None:
         async with opened(tmp_path / "store", durability="lazy") as place:
             await place.caller.api("STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"], "retention": retention})
-            subscribe(place.caller.account, "got.>", lambda heard: acks.append(heard.reply) if heard.reply else None)
-            subscribe(place.caller.account, "out.d", lambda heard: acks.append(heard.reply) if heard.reply else None)
+            subscribe(
+                place.caller.account, "got.>", lambda received: acks.append(received.reply) if received.reply else None
+            )
+            subscribe(
+                place.caller.account, "out.d", lambda received: acks.append(received.reply) if received.reply else None
+            )
             for _ in range(COUNT):
                 await step(place)
                 del acks[:-50]

@@ -46,12 +46,12 @@ class Peer(Link):
 
     def __init__(self, router: Router, cid: int, sublist: Sublist) -> None:
         super().__init__(router, cid)
-        self.heard = b""
+        self.received = b""
         self.is_verbose = self.is_pedantic = False
         self.join(None, sublist)
 
     def flush(self) -> None:
-        self.heard += self.take_out()
+        self.received += self.take_out()
 
     def protocol_error(self, text: bytes) -> None:
         self.write(b"-ERR '" + text + b"'\r\n")
@@ -59,7 +59,7 @@ class Peer(Link):
     def frames(self) -> deque[Frame]:
         """What it has heard since the last time, apart."""
         found: deque[Frame] = deque()
-        rest, self.heard = self.heard, b""
+        rest, self.received = self.received, b""
         while rest:
             line, end, rest = rest.partition(b"\r\n")
             assert end, "a frame is sent whole"
@@ -93,10 +93,10 @@ class Client:
 
     peer: Peer
     subscriptions: dict[bytes, Subscription] = field(default_factory=dict)
-    heard: deque[Frame] = field(default_factory=deque)
+    received: deque[Frame] = field(default_factory=deque)
 
     def expect(self, line: bytes) -> None:
-        assert self.heard and self.heard.popleft().line == line, line
+        assert self.received and self.received.popleft().line == line, line
 
     def say_ok(self) -> None:
         if self.peer.is_verbose:
@@ -105,8 +105,8 @@ class Client:
     def take(self, frame: Frame) -> list[bytes]:
         """The subscriptions at which it hears a message, next of all that it hears."""
         sids = []
-        while self.heard and self.heard[0] == Frame(b"", frame.subject, self.heard[0].sid, *self._rest(frame)):
-            sids.append(self.heard.popleft().sid)
+        while self.received and self.received[0] == Frame(b"", frame.subject, self.received[0].sid, *self._rest(frame)):
+            sids.append(self.received.popleft().sid)
         return sids
 
     def _rest(self, frame: Frame) -> tuple[bytes, bytes, bytes]:
@@ -141,14 +141,14 @@ class Model:
                 client.expect(b"PONG")
             case (b"PUB", subject, reply, headers, payload):
                 client.say_ok()
-                heard = self._deliver(client, Frame(b"", subject, b"", reply, headers, payload))
-                if not heard and reply and client.peer.has_no_responders:
+                received = self._deliver(client, Frame(b"", subject, b"", reply, headers, payload))
+                if not received and reply and client.peer.has_no_responders:
                     self._no_responders(client, subject, reply)
 
     def _deliver(self, publisher: Client, frame: Frame) -> int:
         count = 0
         groups: dict[bytes, list[tuple[int, bytes]]] = {}
-        heard: list[tuple[int, bytes]] = []
+        received: list[tuple[int, bytes]] = []
         for client in self.clients:
             sids = sorted(client.take(frame))
             plain = []
@@ -164,15 +164,15 @@ class Model:
                 sids.remove(one.sid)
                 self._count(client, one)
                 count += 1
-            heard += [(client.peer.cid, sid) for sid in sids]
+            received += [(client.peer.cid, sid) for sid in sids]
         for members in groups.values():
-            picked = [one for one in heard if one in members]
+            picked = [one for one in received if one in members]
             assert len(picked) == 1, f"{picked} of the group {members} heard {frame}"
-            heard.remove(picked[0])
+            received.remove(picked[0])
             client = self.clients[picked[0][0]]
             self._count(client, client.subscriptions[picked[0][1]])
             count += 1
-        assert not heard, f"{heard} heard {frame}"
+        assert not received, f"{received} heard {frame}"
         return count
 
     @staticmethod
@@ -185,10 +185,10 @@ class Model:
     def _no_responders(client: Client, subject: bytes, reply: bytes) -> None:
         sids = [one.sid for one in client.subscriptions.values() if not one.queue and matches(reply, one.subject)]
         if sids:
-            heard = client.heard.popleft()
-            assert heard.sid in sids
-            assert heard.subject == reply
-            assert heard.headers == b"NATS/1.0 503\r\nNats-Subject: " + subject + b"\r\n\r\n"
+            received = client.received.popleft()
+            assert received.sid in sids
+            assert received.subject == reply
+            assert received.headers == b"NATS/1.0 503\r\nNats-Subject: " + subject + b"\r\n\r\n"
 
 
 def make_command(rng: random.Random, number: int) -> tuple[bytes, ...]:
@@ -260,14 +260,14 @@ def exchange(seed: int) -> None:
         router.free_removed()
         router.finish_tick()
         for client in clients:
-            client.heard = client.peer.frames()
+            client.received = client.peer.frames()
         fed[at] += len(chunk)
         while waiting[at] and due[at] + len(waiting[at][0][0]) <= fed[at]:
             data, command = waiting[at].pop(0)
             due[at] += len(data)
             model.run(clients[at], command)
         for client in clients:
-            assert not client.heard, f"client {client.peer.cid} heard more: {client.heard[0]}"
+            assert not client.received, f"client {client.peer.cid} heard more: {client.received[0]}"
             assert client.peer.sub_count == len(client.subscriptions)
         assert sublist.count == sum(len(client.subscriptions) for client in clients)
     for client in clients:

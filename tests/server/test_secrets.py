@@ -143,8 +143,8 @@ def test_a_password_of_the_configuration_is_seen_by_nobody() -> None:
         server.configure(config.replace(SECRET, f"{SECRET}3"))  # both are told that they are out
         server.signal(1)
         assert server.wait_for_log("Reloaded server configuration")
-        heard = "".join(str(frame) for frame in system.drain())
-        assert ".CONNECT" in heard and SECRET not in heard
+        received = "".join(str(frame) for frame in system.drain())
+        assert ".CONNECT" in received and SECRET not in received
         server.configure(config.replace("port: -1", f'port: -1\nauthorization {{ user: x, password: "{SECRET}" }}'))
         server.signal(1)
         assert server.wait_for_log("Failed to reload")

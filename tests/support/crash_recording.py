@@ -9,9 +9,9 @@ from penstock.testing import CrashDisk, CrashImage
 from support.crash_cases import SCENARIOS, Driver, run
 
 
-def record(room: Path, name: str, durability: str, seed: int) -> tuple[Driver, CrashDisk]:
+def record(scratch: Path, name: str, durability: str, seed: int) -> tuple[Driver, CrashDisk]:
     """Run a scenario on a disk that remembers; in half of them checkpoints are written on the way."""
-    root = room / "run"
+    root = scratch / "run"
     root.mkdir()
     disk = CrashDisk(root)
     driver = Driver(root / "stream", durability, SCENARIOS[name][1], seed, disk, disk.mark)

@@ -43,7 +43,7 @@ class Caller:
 
     def __init__(self, account: Account) -> None:
         self.account = account
-        self.heard: list[tuple[bytes, bytes]] = []
+        self.received: list[tuple[bytes, bytes]] = []
         self._count = 0
 
     async def ask(
@@ -54,7 +54,7 @@ class Caller:
         inbox = f"_INBOX.{id(self)}.{self._count}"
         replies: asyncio.Queue[Reply] = asyncio.Queue()
         subscriber = subscribe(
-            self.account, inbox, lambda heard: replies.put_nowait(Reply(heard.headers, heard.payload))
+            self.account, inbox, lambda received: replies.put_nowait(Reply(received.headers, received.payload))
         )
         body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
         self.account.publish(Origin.CLIENT, subject.encode(), body, headers, inbox.encode())
@@ -77,8 +77,8 @@ class Caller:
         return (await self.ask(subject, payload, headers))[0].json
 
     def listen(self, subject: str) -> None:
-        def hear(heard: Heard) -> None:
-            self.heard.append((heard.subject, heard.payload))
+        def hear(received: Heard) -> None:
+            self.received.append((received.subject, received.payload))
 
         subscribe(self.account, subject, hear)
 

@@ -280,7 +280,7 @@ def play_events(stage: Stage, server_id: str) -> dict[str, Any]:
     system = stage.system
     system.send(b"SUB $SYS.ACCOUNT.> e1\r\nSUB $SYS.SERVER.> e2\r\n")
     system.sync()
-    heard: dict[str, Any] = {}
+    received: dict[str, Any] = {}
 
     def listen(until: str) -> None:
         while True:
@@ -288,7 +288,7 @@ def play_events(stage: Stage, server_id: str) -> dict[str, Any]:
             if frame.verb not in ("MSG", "HMSG"):
                 continue
             subject = frame.subject.decode().replace(server_id, "<id>")
-            heard.setdefault(subject, normal(json.loads(frame.payload)))
+            received.setdefault(subject, normal(json.loads(frame.payload)))
             if subject == until:
                 return
 
@@ -309,7 +309,7 @@ def play_events(stage: Stage, server_id: str) -> dict[str, Any]:
     listen("$SYS.SERVER.<id>.STATSZ")
     system.send(b"UNSUB e1\r\nUNSUB e2\r\n")
     system.sync()
-    return dict(sorted(heard.items()))
+    return dict(sorted(received.items()))
 
 
 def play(server: ServerProcess) -> dict[str, dict[str, Any]]:

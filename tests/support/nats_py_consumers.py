@@ -248,9 +248,9 @@ async def acks(client: Client, note: Notes) -> None:
         answers = await client.subscribe(inbox)
         await client.publish(message.reply, payload, reply=inbox)
         count = 2 if b"2" in payload else 1
-        heard = await asyncio.gather(*(answers.next_msg(timeout=5) for _ in range(count)))
-        await note(f"next: {payload.decode()}", asyncio.sleep(0, heard), all_seen)
-        message = heard[-1]
+        received = await asyncio.gather(*(answers.next_msg(timeout=5) for _ in range(count)))
+        await note(f"next: {payload.decode()}", asyncio.sleep(0, received), all_seen)
+        message = received[-1]
         await answers.unsubscribe()
 
     quick = await js.pull_subscribe("a.2", durable="q", config=api.ConsumerConfig(ack_wait=0.2, max_deliver=2))
@@ -281,10 +281,10 @@ async def acks(client: Client, note: Notes) -> None:
     await js.delete_consumer("A", "m")
 
     every = await js.pull_subscribe("a.*", durable="e", config=api.ConsumerConfig(ack_policy=api.AckPolicy.ALL))
-    heard = await every.fetch(7, timeout=5)
-    await heard[4].ack_sync(timeout=5)
+    received = await every.fetch(7, timeout=5)
+    await received[4].ack_sync(timeout=5)
     await note("ack all", every.consumer_info(), counters)
-    await heard[2].ack_sync(timeout=5)
+    await received[2].ack_sync(timeout=5)
     await note("ack all, behind the floor", every.consumer_info(), counters)
     await js.delete_stream("A")
 
@@ -295,9 +295,9 @@ async def push(client: Client, note: Notes) -> None:
     await fill(js, "U", 30)
     sub = await js.subscribe("u.*")
     await note("ephemeral", sub.consumer_info(), lambda i: described(i)["config"])
-    heard = [await sub.next_msg(timeout=5) for _ in range(30)]
-    await note("thirty", asyncio.sleep(0, heard), all_seen)
-    for message in heard[:20]:
+    received = [await sub.next_msg(timeout=5) for _ in range(30)]
+    await note("thirty", asyncio.sleep(0, received), all_seen)
+    for message in received[:20]:
         await message.ack_sync(timeout=5)
     await note("twenty acked", sub.consumer_info(), counters)
     await sub.unsubscribe()
@@ -365,10 +365,10 @@ async def ordered(client: Client, note: Notes) -> None:
     await js.purge_stream("O", subject="o.3")
     sub = await js.subscribe("o.*", ordered_consumer=True, idle_heartbeat=0.3)
     await note("info", sub.consumer_info(), lambda i: described(i)["config"])
-    heard = [await sub.next_msg(timeout=10) for _ in range(2400)]
-    assert [m.data[:-1001] for m in heard] == [b"%d" % n for n in range(3000) if n % 5 != 3]
-    assert [m.metadata.sequence.consumer for m in heard] == list(range(1, 2401))
-    await note("last", asyncio.sleep(0, heard[-1].metadata.num_pending))
+    received = [await sub.next_msg(timeout=10) for _ in range(2400)]
+    assert [m.data[:-1001] for m in received] == [b"%d" % n for n in range(3000) if n % 5 != 3]
+    assert [m.metadata.sequence.consumer for m in received] == list(range(1, 2401))
+    await note("last", asyncio.sleep(0, received[-1].metadata.num_pending))
     await js.delete_consumer("O", (await sub.consumer_info()).name)
     await js.publish("o.1", b"after it was deleted")
     await note("made again by the client", sub.next_msg(timeout=10), lambda m: (m.data, m.metadata.sequence.stream))
@@ -403,10 +403,10 @@ async def retention(client: Client, note: Notes) -> None:
     for message in await sub.fetch(4, timeout=5):
         await message.ack_sync(timeout=5)
     await note("four gone", js.stream_info("W"), state)
-    heard = await other.fetch(4, timeout=5)
-    await heard[0].term()
-    await heard[1].nak()
-    await heard[2].ack_sync(timeout=5)
+    received = await other.fetch(4, timeout=5)
+    await received[0].term()
+    await received[1].nak()
+    await received[2].ack_sync(timeout=5)
     await note("two more", js.stream_info("W"), state)
     await note("put back", other.fetch(1, timeout=5), all_seen)
     await js.delete_stream("W")

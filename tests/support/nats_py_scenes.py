@@ -88,8 +88,8 @@ async def core(client: Client, note: Notes) -> None:
     for n in range(300):
         await client.publish(f"work.{n}")
     await client.flush()
-    heard = [(await everything.next_msg(timeout=5)).subject for _ in range(300)]
-    assert heard == [f"work.{n}" for n in range(300)]
+    received = [(await everything.next_msg(timeout=5)).subject for _ in range(300)]
+    assert received == [f"work.{n}" for n in range(300)]
     for each in workers:
         await each.drain()
     assert sum(counts) == 300 and min(counts) > 30
@@ -230,9 +230,9 @@ async def services(client: Client, note: Notes) -> None:
             inbox = client.new_inbox()
             answers = await client.subscribe(inbox)
             await client.publish(f"$SRV.{verb}{name}", reply=inbox)
-            heard = [await answers.next_msg(timeout=5) for _ in range(2 - name.count(".") // 2)]
+            received = [await answers.next_msg(timeout=5) for _ in range(2 - name.count(".") // 2)]
             await answers.unsubscribe()
-            assert all(b'"adder"' in m.data for m in heard)
+            assert all(b'"adder"' in m.data for m in received)
     counted = [endpoint.num_requests for service in made for endpoint in service.stats().endpoints]
     assert sum(counted) == 3
     for service in made:

@@ -34,8 +34,8 @@ def test_every_error_text_stands_in_the_table_and_no_other() -> None:
 
 def test_every_fault_stands_in_the_table_with_what_is_heard() -> None:
     for fault, text in zip(FAULTS[1:], errors.FAULT_TEXTS[1:], strict=True):
-        heard = f"`{text}`, close" if text else "nothing, close"
-        assert re.search(rf"^\| {fault} \| .* \| {re.escape(heard)} \|$", part("Faults"), re.M), fault
+        received = f"`{text}`, close" if text else "nothing, close"
+        assert re.search(rf"^\| {fault} \| .* \| {re.escape(received)} \|$", part("Faults"), re.M), fault
 
 
 def test_every_field_of_connect_stands_in_the_table() -> None:

@@ -168,8 +168,8 @@ def test_a_link_reads_commands_cut_anywhere(cuts: list[int], sizes: list[int]) -
         place.look(3)
         assert link.events == [b"{}"]
         assert link.in_msgs == len(sizes) and link.in_bytes == sum(sizes)
-        heard = link.take_out()
-        assert heard == b"".join(b"MSG a.b 1 %d\r\n%b\r\n" % (size, b"x" * size) for size in sizes)
+        received = link.take_out()
+        assert received == b"".join(b"MSG a.b 1 %d\r\n%b\r\n" % (size, b"x" * size) for size in sizes)
     finally:
         place.close()
 

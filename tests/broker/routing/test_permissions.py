@@ -75,17 +75,17 @@ def test_a_subscription_is_judged_as_the_model_judges_it(
 
 
 @settings(deadline=None)  # a busy machine is no fault
-@given(allow=lists, deny=lists, subject=filters(), queue=queues, heard=literals)
+@given(allow=lists, deny=lists, subject=filters(), queue=queues, received=literals)
 def test_a_delivery_is_judged_as_the_model_judges_it_and_unfiltered_subscriptions_need_no_judge(
-    allow: list[str], deny: list[str], subject: str, queue: str, heard: str
+    allow: list[str], deny: list[str], subject: str, queue: str, received: str
 ) -> None:
     made = Permissions(subscribe_allow=allow, subscribe_deny=deny)
     model = Model(allow, deny)
-    assert made.delivers(heard.encode(), queue.encode()) == model.delivers(heard, queue)
+    assert made.delivers(received.encode(), queue.encode()) == model.delivers(received, queue)
     if any(overlap(subject, entry[0]) for entry in model.deny) and ("*" in subject or ">" in subject):
         assert made.filters(subject.encode())
-    if model.subscribes(subject, queue) and matches(heard, subject) and not made.filters(subject.encode()):
-        assert model.delivers(heard, queue)
+    if model.subscribes(subject, queue) and matches(received, subject) and not made.filters(subject.encode()):
+        assert model.delivers(received, queue)
 
 
 @settings(deadline=None)  # a busy machine is no fault

@@ -24,7 +24,7 @@ class Peer(Link):
     def __init__(self, place: Place, **flags: Any) -> None:
         super().__init__(place.router, len(place.peers) + 1)
         self.place = place
-        self.heard = b""
+        self.received = b""
         self.events: list[tuple[str, bytes]] = []
         self.is_verbose = self.is_pedantic = False
         self.has_headers = True
@@ -35,7 +35,7 @@ class Peer(Link):
         place.peers.append(self)
 
     def flush(self) -> None:
-        self.heard += self.take_out()
+        self.received += self.take_out()
 
     def read(self, data: bytes) -> None:
         """As a transport reads: into the buffer that is asked for before each part."""
@@ -129,7 +129,7 @@ def test_payloads_of_any_size_come_through_any_cut(sizes: list[int], cuts: list[
             publisher.read(data[:size])
         data = data[size:]
     place.turn()
-    assert subscriber.heard == b"".join(b"MSG a 1 %d\r\n%s\r\n" % (len(payload), payload) for payload in payloads)
+    assert subscriber.received == b"".join(b"MSG a 1 %d\r\n%s\r\n" % (len(payload), payload) for payload in payloads)
     assert publisher.in_msgs == len(sizes)
     assert publisher.in_bytes == sum(sizes)
 
@@ -150,7 +150,7 @@ def test_bytes_one_at_a_time_are_understood(how: str) -> None:
     for n in b"SUB a 1\r\nHPUB a r 12 15\r\nNATS/1.0\r\n\r\nabc\r\nPING\r\n":
         getattr(peer, how)(bytes([n]))
     place.turn()
-    assert peer.heard == b"HMSG a 1 r 12 15\r\nNATS/1.0\r\n\r\nabc\r\nPONG\r\n"
+    assert peer.received == b"HMSG a 1 r 12 15\r\nNATS/1.0\r\n\r\nabc\r\nPONG\r\n"
 
 
 def test_one_that_is_closed_in_the_middle_of_a_read_hears_and_does_nothing_more() -> None:
@@ -160,13 +160,13 @@ def test_one_that_is_closed_in_the_middle_of_a_read_hears_and_does_nothing_more(
     peer.read(b"SUB b 1\r\n" + pub(b"a", b"before") + b"GARBAGE\r\n" + pub(b"a", b"after") + b"SUB c 2\r\n")
     place.turn()
     assert [name for name, _ in peer.events] == ["fault", "closed"]
-    assert other.heard == b"MSG a 1 6\r\nbefore\r\n"
+    assert other.received == b"MSG a 1 6\r\nbefore\r\n"
     assert place.sublist.count == 1
     peer.read(pub(b"a", b"later"))
     peer.feed(pub(b"a", b"later"))
     other.read(pub(b"b", b"to nobody but me"))
     place.turn()
-    assert peer.heard == b""
+    assert peer.received == b""
     assert peer.is_closed
 
 
@@ -182,11 +182,11 @@ def test_one_that_a_message_closes_is_left_out_of_the_rest_of_its_delivery() -> 
     place.sublist.add_service(kick, b"kick")
     second.read(pub(b"a", b"1") + pub(b"kick") + pub(b"a", b"2"))
     place.turn()
-    assert first.heard.count(b"\r\n1\r\n") == 3
+    assert first.received.count(b"\r\n1\r\n") == 3
     assert place.sublist.count == 1
     second.read(pub(b"a", b"3"))
     place.turn()
-    assert b"\r\n3\r\n" not in first.heard
+    assert b"\r\n3\r\n" not in first.received
 
 
 def test_one_that_ends_itself_before_its_own_connect_does_not_connect() -> None:
@@ -197,7 +197,7 @@ def test_one_that_ends_itself_before_its_own_connect_does_not_connect() -> None:
     peer.read(pub(b"kick") + b"CONNECT {}\r\nPING\r\n")
     place.turn()
     assert peer.events == [("closed", b"")]
-    assert peer.heard == b""
+    assert peer.received == b""
 
 
 def test_after_a_change_of_account_neither_side_hears_the_other() -> None:
@@ -218,9 +218,9 @@ def test_after_a_change_of_account_neither_side_hears_the_other() -> None:
     peer.read(pub(b"a", b"here") + b"CONNECT {}\r\n" + pub(b"a", b"there") + b"SUB > 2\r\n" + pub(b"b", b"mine"))
     stays.read(pub(b"c", b"stays"))
     place.turn()
-    assert stays.heard == b"MSG a 1 4\r\nhere\r\nMSG c 1 5\r\nstays\r\n"
-    assert there.heard == b"MSG a 1 5\r\nthere\r\nMSG b 1 4\r\nmine\r\n"
-    assert peer.heard == b"MSG a 1 4\r\nhere\r\nMSG b 2 4\r\nmine\r\n"
+    assert stays.received == b"MSG a 1 4\r\nhere\r\nMSG c 1 5\r\nstays\r\n"
+    assert there.received == b"MSG a 1 5\r\nthere\r\nMSG b 1 4\r\nmine\r\n"
+    assert peer.received == b"MSG a 1 4\r\nhere\r\nMSG b 2 4\r\nmine\r\n"
     assert (place.sublist.count, elsewhere.count) == (1, 2)
 
 
@@ -237,10 +237,10 @@ def test_commands_behind_a_connect_wait_until_it_is_decided(tail: bytes) -> None
     peer.read(b"CONNECT {}\r\n" + pub(b"a", b"later") + tail)
     peer.read(b"")
     place.turn()
-    assert other.heard == b""
+    assert other.received == b""
     peer.resume()
     place.turn()
-    assert other.heard == b"MSG a 1 5\r\nlater\r\n" + b"MSG a 1 1\r\nx\r\n" * tail.count(b"\nx\r\n")
+    assert other.received == b"MSG a 1 5\r\nlater\r\n" + b"MSG a 1 1\r\nx\r\n" * tail.count(b"\nx\r\n")
 
 
 def test_services_that_publish_to_services_are_called_one_after_the_other() -> None:
@@ -258,7 +258,7 @@ def test_services_that_publish_to_services_are_called_one_after_the_other() -> N
     peer.read(b"SUB chain 1\r\n" + pub(b"chain") + pub(b"chain", b"second" * 50))
     place.turn()
     assert seen == [b"", b"second" * 50, *[b"x" * n for n in range(1, 201)]] or len(seen) == 202
-    assert peer.heard.count(b"MSG chain") == 202
+    assert peer.received.count(b"MSG chain") == 202
 
 
 def test_a_service_that_fails_is_told_of_and_takes_nobody_with_it(caplog: pytest.LogCaptureFixture) -> None:
@@ -271,7 +271,7 @@ def test_a_service_that_fails_is_told_of_and_takes_nobody_with_it(caplog: pytest
     place.sublist.add_service(fail, b"a")
     peer.read(b"SUB a 1\r\n" + pub(b"a") + b"PING\r\n")
     place.turn()
-    assert peer.heard == b"MSG a 1 0\r\n\r\nPONG\r\n"
+    assert peer.received == b"MSG a 1 0\r\n\r\nPONG\r\n"
     assert "a mistake of ours" in caplog.text
 
 
@@ -304,7 +304,7 @@ def test_too_much_for_one_marks_it_slow_and_stops_writing_to_it() -> None:
     assert slow.pending < 1_100_000
     assert ("stalled", b"") in publisher.events
     place.turn()
-    assert other.heard.count(b"MSG") == 40
+    assert other.received.count(b"MSG") == 40
 
 
 def test_thousands_of_subscriptions_come_and_go_by_their_sids() -> None:
@@ -315,9 +315,9 @@ def test_thousands_of_subscriptions_come_and_go_by_their_sids() -> None:
     assert peer.sub_count == 2500 == place.sublist.count
     publisher.read(pub(b"s.1") * 3 + pub(b"s.3") * 3)
     place.turn()
-    assert peer.heard.count(b"MSG s.1 1 ") == 1
-    assert peer.heard.count(b"MSG s.3 3 ") == 2
-    assert peer.heard.count(b"MSG") == 1 + 99 * 3 + 2 + 99 * 3
+    assert peer.received.count(b"MSG s.1 1 ") == 1
+    assert peer.received.count(b"MSG s.3 3 ") == 2
+    assert peer.received.count(b"MSG") == 1 + 99 * 3 + 2 + 99 * 3
     peer.forget_subs()
     while place.sublist.count:
         place.turn()
@@ -332,15 +332,15 @@ def test_one_with_many_subscriptions_leaves_in_parts_and_hears_nothing_meanwhile
     peer.forget_subs()
     counts = [place.sublist.count]
     while place.sublist.count > 1:
-        heard = place.router.send(Origin.EVENT, place.sublist, b"s.1499", b"")
+        received = place.router.send(Origin.EVENT, place.sublist, b"s.1499", b"")
         publisher.read(pub(b"q.7"))
         place.turn()
         counts.append(place.sublist.count)
-        assert heard == 0
+        assert received == 0
     assert counts[0] == 3001 and len(counts) == 9
     assert max(before - after for before, after in pairwise(counts)) == 400
-    assert peer.heard == b"" and peer.pending == 0
-    assert other.heard.count(b"MSG q.7") == 8
+    assert peer.received == b"" and peer.pending == 0
+    assert other.received.count(b"MSG q.7") == 8
     assert peer.is_closed
     place.turn()
     place.turns = 0
@@ -353,7 +353,7 @@ def test_an_unsubscribe_between_two_messages_of_one_read_takes_effect() -> None:
     peer = Peer(place)
     peer.read(b"SUB a 1\r\n" + pub(b"a", b"1") + b"UNSUB 1\r\n" + pub(b"a", b"2") + b"SUB a 1\r\n" + pub(b"a", b"3"))
     place.turn()
-    assert peer.heard == b"MSG a 1 1\r\n1\r\nMSG a 1 1\r\n3\r\n"
+    assert peer.received == b"MSG a 1 1\r\n1\r\nMSG a 1 1\r\n3\r\n"
 
 
 def test_refusals_do_not_stop_the_rest_of_a_read() -> None:

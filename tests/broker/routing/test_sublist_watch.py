@@ -17,7 +17,7 @@ class Place:
 
     def subscribe(self, subject: str, queue: str = "") -> InsideClient:
         client = InsideClient(self.router, self.sublist)
-        client.subscribe(subject, lambda heard: None, queue)
+        client.subscribe(subject, lambda received: None, queue)
         return client
 
 

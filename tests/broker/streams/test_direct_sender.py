@@ -31,10 +31,10 @@ class Place:
         self.sender = DirectSender(self.router, self.sublist, self.store.engine, b"S")
         self._heard: list[tuple[bytes | None, bytes]] = []
         self._client = InsideClient(self.router, self.sublist)
-        self._client.subscribe("inbox", lambda heard: self._heard.append((heard.headers, heard.payload)))
+        self._client.subscribe("inbox", lambda received: self._heard.append((received.headers, received.payload)))
 
     @property
-    def heard(self) -> list[tuple[bytes | None, bytes]]:
+    def received(self) -> list[tuple[bytes | None, bytes]]:
         self.router.flush()
         return self._heard
 
@@ -75,14 +75,14 @@ def test_times_are_written_as_go_writes_them(place: Place) -> None:
         place.store.store_raw(seq, time, "s.1", None, b"x")
     for seq, time in enumerate(TIMES, 1):
         assert place.sender.send(b"inbox", seq)
-        assert place.heard.pop() == (expected(seq, time, "s.1"), b"x")
+        assert place.received.pop() == (expected(seq, time, "s.1"), b"x")
 
 
 def test_the_messages_own_headers_come_first(place: Place) -> None:
     place.store.store_raw(1, SECOND, "s.é", HEADERS, b"payload")
     assert place.sender.send(b"inbox", 1)
     assert place.sender.send(b"inbox", 1, True)
-    assert place.heard == [(expected(1, SECOND, "s.é", HEADERS[:-2]), b"payload"), (None, b"payload")]
+    assert place.received == [(expected(1, SECOND, "s.é", HEADERS[:-2]), b"payload"), (None, b"payload")]
 
 
 def test_what_is_not_there_is_not_sent(place: Place) -> None:
@@ -91,7 +91,7 @@ def test_what_is_not_there_is_not_sent(place: Place) -> None:
     place.store.remove(2)
     assert not any(place.sender.send(b"inbox", seq) for seq in (0, 2, 4, 2**63, 2**64 - 1))
     assert place.sender.send_placed(b"inbox", 2, 0, 0) == -1
-    assert place.heard == []
+    assert place.received == []
 
 
 def test_a_run_counts_down_and_stops_at_its_bounds(place: Place) -> None:
@@ -99,7 +99,7 @@ def test_a_run_counts_down_and_stops_at_its_bounds(place: Place) -> None:
         place.store.store_raw(seq, SECOND, f"s.{seq % 2}", None, b"12345")
     reader = Reader(place.store.engine, ["s.0"], 1)
     assert place.sender.send_next(reader, b"inbox", 2, 1 << 20, False, 5, 0) == (2, 16, 3, 4)
-    assert place.heard == [
+    assert place.received == [
         (expected(2, SECOND, "s.0", more="Nats-Num-Pending: 4\r\nNats-Last-Sequence: 0\r\n"), b"12345"),
         (expected(4, SECOND, "s.0", more="Nats-Num-Pending: 3\r\nNats-Last-Sequence: 2\r\n"), b"12345"),
     ]
@@ -113,7 +113,7 @@ def test_headers_of_any_size_fit(place: Place) -> None:
         own = b"NATS/1.0\r\nX: " + b"y" * size + b"\r\n\r\n"
         place.store.store_raw(seq, SECOND, "s." + "t" * 200, own, b"p" * size)
         assert place.sender.send_placed(b"inbox", seq, 2**64 - 1, 2**63 - 1) == 202 + len(own) + size
-        headers, payload = place.heard.pop()
+        headers, payload = place.received.pop()
         assert headers is not None and headers.startswith(own[:-2]) and payload == b"p" * size
         assert headers.endswith(
             b"Nats-Num-Pending: 18446744073709551615\r\nNats-Last-Sequence: 9223372036854775807\r\n\r\n"

@@ -83,10 +83,10 @@ def test_a_wide_subscription_does_not_hear_what_is_denied(server: ServerProcess)
     publisher, subscriber = Client(server, "all"), Client(server, "deny")
     assert subscriber.told("SUB > 1", "SUB a.> 2", "SUB work.* q1 3", "SUB work.* q2 4") == []
     publisher.told(*(pub(subject) for subject in ("secret.x", "a.b.no", "a.b.yes", "work.a", "work.b", "open")))
-    heard = subscriber.told()
-    assert sorted(heard) == sorted(
-        f"MSG {heard}"
-        for heard in ("a.b.yes 1", "a.b.yes 2", "work.a 1", "work.a 3", "work.a 4", "work.b 1", "work.b 4", "open 1")
+    received = subscriber.told()
+    assert sorted(received) == sorted(
+        f"MSG {received}"
+        for received in ("a.b.yes 1", "a.b.yes 2", "work.a 1", "work.a 3", "work.a 4", "work.b 1", "work.b 4", "open 1")
     )
 
 

@@ -106,13 +106,13 @@ def test_a_reload_is_done_or_says_why_not(scene: Scene) -> None:
     assert error["description"].startswith("config reload not supported for ServerName")
 
 
-@pytest.mark.parametrize(("sent", "heard"), [(signal.SIGUSR2, "LAMEDUCK"), (signal.SIGTERM, "SHUTDOWN")])
-def test_the_system_account_hears_of_a_server_that_goes(scene: Scene, sent: int, heard: str) -> None:
+@pytest.mark.parametrize(("sent", "received"), [(signal.SIGUSR2, "LAMEDUCK"), (signal.SIGTERM, "SHUTDOWN")])
+def test_the_system_account_hears_of_a_server_that_goes(scene: Scene, sent: int, received: str) -> None:
     scene.system.send(b"SUB $SYS.SERVER.*.LAMEDUCK 1\r\nSUB $SYS.SERVER.*.SHUTDOWN 2\r\n")
     scene.system.sync()
     os.kill(scene.server.pid, sent)
     frame = next_message(scene.system, 5.0)
-    assert frame.subject.decode() == f"$SYS.SERVER.{scene.id}.{heard}"
+    assert frame.subject.decode() == f"$SYS.SERVER.{scene.id}.{received}"
     message = json.loads(frame.payload)
     assert (message["name"], message["id"], message["ver"]) == ("shapes", scene.id, "2.15.1")
     known = ("name", "host", "id", "domain", "ver", "tags", "metadata", "feature_flags", "jetstream", "flags", "seq")

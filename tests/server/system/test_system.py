@@ -46,11 +46,11 @@ async def come_and_go(server: Server) -> None:
 async def ask(server: Server, subject: str, payload: bytes = b"") -> Any:
     """Publish a request from inside, and give the answer as JSON."""
     assert server.system is not None
-    heard: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-    subscriber = subscribe(server.system, "answer", lambda one: heard.set_result(one.payload))
+    received: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    subscriber = subscribe(server.system, "answer", lambda one: received.set_result(one.payload))
     server.system.publish(Origin.CLIENT, subject.encode(), payload, None, b"answer")
     try:
-        return json.loads(await asyncio.wait_for(heard, 5))
+        return json.loads(await asyncio.wait_for(received, 5))
     finally:
         subscriber.close()
 
@@ -67,10 +67,10 @@ def test_no_event_is_made_when_nobody_listens() -> None:
 def test_events_number_one_after_the_other() -> None:
     async def play(server: Server) -> None:
         assert server.system is not None
-        heard: asyncio.Queue[Heard] = asyncio.Queue()
-        subscribe(server.system, "$SYS.ACCOUNT.>", heard.put_nowait)
+        received: asyncio.Queue[Heard] = asyncio.Queue()
+        subscribe(server.system, "$SYS.ACCOUNT.>", received.put_nowait)
         await come_and_go(server)
-        found = [await asyncio.wait_for(heard.get(), 5) for _ in range(2)]
+        found = [await asyncio.wait_for(received.get(), 5) for _ in range(2)]
         assert [one.subject for one in found] == [b"$SYS.ACCOUNT.$G.CONNECT", b"$SYS.ACCOUNT.$G.DISCONNECT"]
         assert [json.loads(one.payload)["server"]["seq"] for one in found] == [1, 2]
 
@@ -103,7 +103,7 @@ def test_requests_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch, name: s
         assert server.system is not None
         done = asyncio.Event()
 
-        def count(heard: Heard) -> None:
+        def count(received: Heard) -> None:
             nonlocal answered
             answered += 1
             if answered == 3:
@@ -156,11 +156,11 @@ def test_no_event_is_told_on_a_subject_that_would_break_the_line() -> None:
         await server.start()
         try:
             assert server.system is not None
-            heard: list[Heard] = []
-            client = subscribe(server.system, ">", heard.append)
+            received: list[Heard] = []
+            client = subscribe(server.system, ">", received.append)
             await come_and_go(server)
             await ask(server, "$SYS.REQ.SERVER.PING.IDZ")
-            assert {one.subject for one in heard} == {b"$SYS.REQ.SERVER.PING.IDZ", b"answer"} and not client.said
+            assert {one.subject for one in received} == {b"$SYS.REQ.SERVER.PING.IDZ", b"answer"} and not client.said
         finally:
             await server.stop()
 

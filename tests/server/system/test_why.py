@@ -25,12 +25,12 @@ class Asker:
     async def ask(self, account: Account, subject: str, body: Any = None) -> Any:
         self._count += 1
         inbox = f"answer.{self._count}"
-        heard: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        subscriber = subscribe(account, inbox, lambda one: heard.done() or heard.set_result(one.payload))
+        received: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        subscriber = subscribe(account, inbox, lambda one: received.done() or received.set_result(one.payload))
         payload = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         account.publish(Origin.CLIENT, subject.encode(), payload, None, inbox.encode())
         try:
-            return json.loads(await asyncio.wait_for(heard, 5))
+            return json.loads(await asyncio.wait_for(received, 5))
         finally:
             subscriber.close()
 

@@ -361,13 +361,13 @@ def test_a_reload_brings_a_new_certificate_to_new_connections(tmp_path: Path) ->
 def test_much_goes_through_tls_both_ways(authority: Authority) -> None:
     payload = bytes(n * 13 % 251 for n in range(100_000))
     command = b"PUB a %d\r\n%b\r\n" % (len(payload), payload)
-    heard = b"MSG a 1 %d\r\n%b\r\n" % (len(payload), payload)
+    received = b"MSG a 1 %d\r\n%b\r\n" % (len(payload), payload)
     with ServerProcess("ours", BASE + tls_block(authority, "")) as server, dial(server.port, 10) as raw:
         read_until(raw, b"\r\n")
         with authority.client_context().wrap_socket(raw, server_hostname="localhost") as secure:
             secure.sendall(b'CONNECT {"verbose":false}\r\nSUB a 1\r\nPING\r\n')
             assert read_until(secure, b"PONG\r\n") == b"PONG\r\n"
-            assert both_ways(secure, command * 200, 200 * len(heard)) == heard * 200
+            assert both_ways(secure, command * 200, 200 * len(received)) == received * 200
 
 
 def both_ways(secure: ssl.SSLSocket, data: bytes, wanted: int) -> bytes:
