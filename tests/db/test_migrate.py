@@ -212,7 +212,7 @@ def test_at_every_cut_the_file_and_the_blocks_together_have_everything(
     root: Path, monkeypatch: pytest.MonkeyPatch, durability: str
 ) -> None:
     """Cut the power after each disk call of a migration: nothing is lost, and the next open finishes it."""
-    monkeypatch.setattr("penstock.store.open.first_generation.BATCH_MAX", 7)
+    monkeypatch.setattr("penstock.store.open.jsonl_migration.BATCH_MAX", 7)
     wanted = {*range(1, 21), *range(31, 41)}
     put(root, [line(n, payload=b"x" * 3000) for n in range(1, 21)] + ["bad"] + [line(n) for n in range(31, 41)])
     disk = CrashDisk(root)
@@ -242,7 +242,7 @@ def test_at_every_cut_the_file_and_the_blocks_together_have_everything(
 
 
 def test_a_failing_disk_leaves_the_file_and_a_later_open_goes_on(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.store.open.first_generation.BATCH_MAX", 3)
+    monkeypatch.setattr("penstock.store.open.jsonl_migration.BATCH_MAX", 3)
     path = put(root, [line(n) for n in range(1, 31)])
     with penstock.open(root) as db:
         db.stream("OTHER").publish("OTHER", b"")

@@ -136,12 +136,12 @@ def test_others_have_their_turn_while_much_goes(tmp_path: Path) -> None:
     names = [f"s.{n}" for n in range(40_000)]
     store.append(Batch.of([(name, b"") for name in names]))
     store.commit()
-    before = store.index.breaths
+    before = store.index.gil_yields
     assert store.compact(30_001, PURGE) == 30_000  # too much stays: one by one
-    assert store.index.breaths > before
-    before = store.index.breaths
+    assert store.index.gil_yields > before
+    before = store.index.gil_yields
     assert store.purge() == 10_000
-    assert store.index.breaths > before
+    assert store.index.gil_yields > before
     check(store, {})
     store.stop()
 

@@ -237,7 +237,7 @@ class Stream:
         if self._sync._lock.acquire(blocking=False):
             try:
                 if not self._core.is_closed:
-                    self._core.settle()
+                    self._core.note_committed()
                     self._sync.store.after_commit()
             finally:
                 self._sync._lock.release()

@@ -14,23 +14,23 @@ cdef struct ArrowBuffer:                          # all zeros: empty; `base` is 
     Py_ssize_t capacity                    # SLACK bytes stand behind it
 
 
-cdef inline bint room_resize(ArrowBuffer* room, Py_ssize_t capacity) noexcept nogil:
-    """Move the room to memory of `capacity` bytes, at least `used`; False, and nothing changed, when there is none."""
-    cdef Py_ssize_t shift = room.data - room.base if room.base != NULL else 0
-    cdef uint8_t* base = <uint8_t*>realloc(room.base, capacity + SLACK + ALIGNMENT)
+cdef inline bint buffer_resize(ArrowBuffer* buffer, Py_ssize_t capacity) noexcept nogil:
+    """Move the buffer to memory of `capacity` bytes, at least `used`; False, and nothing changed, when there is none."""
+    cdef Py_ssize_t shift = buffer.data - buffer.base if buffer.base != NULL else 0
+    cdef uint8_t* base = <uint8_t*>realloc(buffer.base, capacity + SLACK + ALIGNMENT)
     if base == NULL:
         return False
     cdef uint8_t* data = <uint8_t*>((<uintptr_t>base + ALIGNMENT - 1) & ~<uintptr_t>(ALIGNMENT - 1))
-    if data - base != shift and room.used:
-        memmove(data, base + shift, room.used)
-    room.base = base
-    room.data = data
-    room.capacity = capacity
+    if data - base != shift and buffer.used:
+        memmove(data, base + shift, buffer.used)
+    buffer.base = base
+    buffer.data = data
+    buffer.capacity = capacity
     return True
 
 
-cdef inline bint room_reserve(ArrowBuffer* room, Py_ssize_t more) noexcept nogil:
-    """Have room for `more` bytes past the used ones, and SLACK behind them, even for none."""
-    if room.used + more <= room.capacity and room.base != NULL:
+cdef inline bint buffer_reserve(ArrowBuffer* buffer, Py_ssize_t more) noexcept nogil:
+    """Have space for `more` bytes past the used ones, and SLACK behind them, even for none."""
+    if buffer.used + more <= buffer.capacity and buffer.base != NULL:
         return True
-    return room_resize(room, max(room.used + more, room.capacity * 2, 1024))
+    return buffer_resize(buffer, max(buffer.used + more, buffer.capacity * 2, 1024))

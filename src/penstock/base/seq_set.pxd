@@ -14,7 +14,7 @@ cdef struct RangeLeaf:
     uint64_t first                         # of its first range; the search reads no leaf but the last
     SeqRange* ranges
     uint32_t count
-    uint32_t room
+    uint32_t capacity
 
 @cython.final
 cdef class SeqSet:
@@ -39,5 +39,5 @@ cdef class SeqSet:
     cdef Py_ssize_t leaf_of(self, uint64_t seq) noexcept nogil
     cdef Py_ssize_t index_of(self, const RangeLeaf* leaf, uint64_t seq) noexcept nogil
     cdef int insert(self, Py_ssize_t at, Py_ssize_t index, uint64_t first, uint64_t last) noexcept nogil
-    cdef int leaves_insert(self, Py_ssize_t at, uint32_t room) noexcept nogil
+    cdef int leaves_insert(self, Py_ssize_t at, uint32_t capacity) noexcept nogil
     cdef void cut(self, Py_ssize_t at, Py_ssize_t index, Py_ssize_t count) noexcept nogil

@@ -118,7 +118,7 @@ cdef class SeqSet:
 
     # Changing.
 
-    cdef int leaves_insert(self, Py_ssize_t at, uint32_t room) noexcept nogil:
+    cdef int leaves_insert(self, Py_ssize_t at, uint32_t capacity) noexcept nogil:
         """A new, empty leaf at `at`; 0, or -1 where memory is out."""
         cdef Py_ssize_t more
         cdef RangeLeaf* leaves
@@ -130,20 +130,20 @@ cdef class SeqSet:
                 return -1
             self.leaves = leaves
             self.leaves_max = more
-        ranges = <SeqRange*>malloc(room * sizeof(SeqRange))
+        ranges = <SeqRange*>malloc(capacity * sizeof(SeqRange))
         if ranges == NULL:
             return -1
         memmove(self.leaves + at + 1, self.leaves + at, (self.leaf_count - at) * sizeof(RangeLeaf))
         self.leaf_count += 1
         self.leaves[at].ranges = ranges
         self.leaves[at].count = 0
-        self.leaves[at].room = room
+        self.leaves[at].capacity = capacity
         return 0
 
     cdef int insert(self, Py_ssize_t at, Py_ssize_t index, uint64_t first, uint64_t last) noexcept nogil:
         """Insert a range that touches none at `index` of leaf `at`; 0, or -1 where memory is out."""
         cdef Py_ssize_t half = RANGES_MAX // 2
-        cdef uint32_t room
+        cdef uint32_t capacity
         cdef SeqRange* ranges
         cdef RangeLeaf* leaf
         if self.leaf_count == 0:
@@ -164,13 +164,13 @@ cdef class SeqSet:
                 at += 1
                 index -= half
         leaf = &self.leaves[at]
-        if leaf.count == leaf.room:
-            room = min(leaf.room * 2, <uint32_t>RANGES_MAX)
-            ranges = <SeqRange*>realloc(leaf.ranges, room * sizeof(SeqRange))
+        if leaf.count == leaf.capacity:
+            capacity = min(leaf.capacity * 2, <uint32_t>RANGES_MAX)
+            ranges = <SeqRange*>realloc(leaf.ranges, capacity * sizeof(SeqRange))
             if ranges == NULL:
                 return -1
             leaf.ranges = ranges
-            leaf.room = room
+            leaf.capacity = capacity
         memmove(leaf.ranges + index + 1, leaf.ranges + index, (leaf.count - index) * sizeof(SeqRange))
         leaf.ranges[index].first = first
         leaf.ranges[index].last = last
@@ -201,12 +201,12 @@ cdef class SeqSet:
             both = leaf.count + leaf[1].count
             if both > RANGES_MAX // 2:
                 return
-            if both > leaf.room:
+            if both > leaf.capacity:
                 ranges = <SeqRange*>realloc(leaf.ranges, both * sizeof(SeqRange))
                 if ranges == NULL:
                     return                 # two small leaves are as right as one
                 leaf.ranges = ranges
-                leaf.room = both
+                leaf.capacity = both
             memcpy(leaf.ranges + leaf.count, leaf[1].ranges, leaf[1].count * sizeof(SeqRange))
             leaf.count = both
             at += 1
@@ -328,7 +328,7 @@ cdef class SeqSet:
         """Memory held, unused capacity included."""
         cdef Py_ssize_t held = self.leaves_max * <Py_ssize_t>sizeof(RangeLeaf), at
         for at in range(self.leaf_count):
-            held += self.leaves[at].room * <Py_ssize_t>sizeof(SeqRange)
+            held += self.leaves[at].capacity * <Py_ssize_t>sizeof(SeqRange)
         return held
 
     # Doors for Python.

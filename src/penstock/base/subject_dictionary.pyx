@@ -395,27 +395,27 @@ cdef class SubjectDictionary:
 
     cdef bint make_room(self, uint64_t names, uint64_t arena_bytes, uint64_t number_stop) noexcept nogil:
         """Get all memory that the next `names` names take, so that adding them cannot fail halfway."""
-        cdef uint64_t need = self.arena_used + arena_bytes + ARENA_SLACK, room
+        cdef uint64_t need = self.arena_used + arena_bytes + ARENA_SLACK, capacity
         cdef Py_ssize_t leaves = self.leaf_count + 1 + <Py_ssize_t>(names // LEAF_MAX)
         cdef void* memory
         if number_stop >= NUMBER_STOP_MAX:
             return False
         if need > self.arena_max:
-            room = max(need, self.arena_max + self.arena_max // 8 + 1024)
-            memory = realloc(self.arena, room)
+            capacity = max(need, self.arena_max + self.arena_max // 8 + 1024)
+            memory = realloc(self.arena, capacity)
             if memory == NULL:
                 return False
             self.arena = <uint8_t*>memory
-            self.arena_max = room
-            pst_large_pages(memory, room)
+            self.arena_max = capacity
+            pst_large_pages(memory, capacity)
         if number_stop > self.places_max:
-            room = max(number_stop, <uint64_t>self.places_max + self.places_max // 8 + 64)
-            memory = realloc(self.places, room * sizeof(uint64_t))
+            capacity = max(number_stop, <uint64_t>self.places_max + self.places_max // 8 + 64)
+            memory = realloc(self.places, capacity * sizeof(uint64_t))
             if memory == NULL:
                 return False
             self.places = <uint64_t*>memory
-            self.places_max = <uint32_t>room
-            pst_large_pages(memory, room * sizeof(uint64_t))
+            self.places_max = <uint32_t>capacity
+            pst_large_pages(memory, capacity * sizeof(uint64_t))
         if leaves > self.leaves_max:
             leaves = max(leaves, self.leaves_max + self.leaves_max // 8 + 16)
             memory = realloc(self.leaves, leaves * sizeof(LeafRef))
@@ -697,7 +697,7 @@ cdef class SubjectDictionary:
         self.leaf_add(at, index, number, key)
 
     cdef void leaf_add(self, Py_ssize_t at, Py_ssize_t index, uint32_t number, const Key* key) noexcept nogil:
-        """Put `number` at `index` of a leaf that has room; its entry is in the arena."""
+        """Put `number` at `index` of a leaf that has space; its entry is in the arena."""
         cdef Leaf* leaf = self.leaves[at].leaf
         cdef Py_ssize_t after = leaf.count - index, shared
         if leaf.count > 0:

@@ -11,7 +11,7 @@ cdef struct WheelSlot:
     WheelEntry* entries                    # [start, stop) of them are in use
     uint32_t start
     uint32_t stop
-    uint32_t room
+    uint32_t capacity
     bint is_sorted
     int64_t lowest                         # the earliest expiry in the slot, exactly
 

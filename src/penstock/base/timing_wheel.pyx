@@ -50,7 +50,7 @@ cdef void release_front(WheelSlot* slot) noexcept nogil:
         slot.entries = NULL
         slot.start = 0
         slot.stop = 0
-        slot.room = 0
+        slot.capacity = 0
     else:
         slot.lowest = slot.entries[slot.start].expires_ns
 
@@ -86,26 +86,26 @@ cdef class TimingWheel:
         cdef WheelSlot* slot
         cdef WheelEntry* entries
         cdef WheelEntry entry
-        cdef uint64_t room
+        cdef uint64_t capacity
         if self.slots == NULL:
             self.slots = <WheelSlot*>calloc(self.slot_mask + 1, sizeof(WheelSlot))
             if self.slots == NULL:
                 return -1
         slot = &self.slots[<uint64_t>tick & self.slot_mask]
-        if slot.stop == slot.room:
-            if slot.start > slot.room // 2:
+        if slot.stop == slot.capacity:
+            if slot.start > slot.capacity // 2:
                 memcpy(slot.entries, slot.entries + slot.start, (slot.stop - slot.start) * sizeof(WheelEntry))
                 slot.stop -= slot.start
                 slot.start = 0
             else:
-                room = <uint64_t>slot.room + slot.room // 4 + 4
-                if room > <uint64_t>0xffffffff:
+                capacity = <uint64_t>slot.capacity + slot.capacity // 4 + 4
+                if capacity > <uint64_t>0xffffffff:
                     return -1
-                entries = <WheelEntry*>realloc(slot.entries, room * sizeof(WheelEntry))
+                entries = <WheelEntry*>realloc(slot.entries, capacity * sizeof(WheelEntry))
                 if entries == NULL:
                     return -1
                 slot.entries = entries
-                slot.room = <uint32_t>room
+                slot.capacity = <uint32_t>capacity
         entry.expires_ns = expires_ns
         entry.seq = seq
         if slot.start == slot.stop:
@@ -223,7 +223,7 @@ cdef class TimingWheel:
         if self.slots == NULL:
             return 0
         for at in range(self.slot_mask + 1):
-            held += self.slots[at].room * <Py_ssize_t>sizeof(WheelEntry)
+            held += self.slots[at].capacity * <Py_ssize_t>sizeof(WheelEntry)
         return held + <Py_ssize_t>((self.slot_mask + 1) * sizeof(WheelSlot))
 
     # Doors for Python.

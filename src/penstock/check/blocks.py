@@ -26,7 +26,7 @@ from penstock.format.record import decode
 from penstock.scan.block_memory import BlockMemory
 from penstock.store.index.summary import Summary, decode_summary
 from penstock.store.open.report import format_ranges
-from penstock.store.read.damage_bounds import Neighbours
+from penstock.store.read.damage_bounds import DamageBounds
 
 UNCONFIRMED = "stand after the place that HEAD names"
 
@@ -176,7 +176,7 @@ class BlockChecker:
     ) -> None:  # fmt: skip
         """Each damaged place, and what it costs."""
         recorded = set(summary.damage) if summary is not None else set()
-        bounds = Neighbours(header, data, scan)
+        bounds = DamageBounds(header, data, scan)
         for offset, size, end in places:
             start, stop = bounds.between(offset, end)
             if stop is None and head is not None:

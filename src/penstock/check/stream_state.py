@@ -19,7 +19,7 @@ from penstock.format.block_header import decode_front
 from penstock.format.constants import RECORDS_START
 from penstock.format.paths import StreamPaths, parse_block_name
 from penstock.store.index.checkpoint import Checkpoint
-from penstock.store.open.half_made import is_half_made
+from penstock.store.open.unfinished_folders import is_unfinished
 from penstock.store.open.report import format_ranges
 from penstock.store.read.snapshot import Snapshot
 
@@ -27,7 +27,7 @@ from penstock.store.read.snapshot import Snapshot
 def check_stream_part(disk: Disk, part: StreamPart, index: StreamIndex | None = None) -> PartCheck:
     """Check all of a stream but the contents of its blocks. Without an `index` one is read."""
     found = PartCheck()
-    if is_half_made(part.folder.root):
+    if is_unfinished(part.folder.root):
         text = "a stream that was being created when its process ended; the next open for writing removes it"
         found.notes.append(f"{part.folder.root}: {text}")
         return found

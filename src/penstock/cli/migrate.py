@@ -13,7 +13,7 @@ from penstock.db.database import Database, check_name
 from penstock.errors import UsageError
 from penstock.format.paths import StreamPaths
 from penstock.store.file_store import FileStore
-from penstock.store.open.first_generation import Migration, migrate_legacy, read_lines
+from penstock.store.open.jsonl_migration import Migration, migrate_legacy, read_lines
 from penstock.store.open.stream_folders import place_of
 from penstock.stream.derived_subjects import derived_filters
 

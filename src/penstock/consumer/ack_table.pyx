@@ -14,7 +14,7 @@ from libc.string cimport memset
 
 from penstock.base.clock cimport STILL, Clock
 from penstock.format.consumer_state cimport PendingItem, RedeliveredItem, StateHead, StateItems, decode_items, encode_items
-from penstock.base.arrow_buffer cimport room_reserve
+from penstock.base.arrow_buffer cimport buffer_reserve
 from penstock.base.varint cimport read_varint, unzigzag, write_varint, zigzag
 
 from penstock.format import consumer_state
@@ -291,7 +291,7 @@ cdef class AckTable:
                 return False
             self.heap = heap
             self.heap_room = room
-        return not self.logged or room_reserve(&self.log, DELTA_SIZE_MAX)
+        return not self.logged or buffer_reserve(&self.log, DELTA_SIZE_MAX)
 
     # Deadlines.
 

@@ -7,7 +7,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
 from penstock.consumer.ack_table cimport ACK_ALL, ACK_EXPLICIT, ACK_NONE, AckEntry
-from penstock.format.layout cimport FLAG_ERASED
+from penstock.format.constants cimport FLAG_ERASED
 from penstock.wire.frame cimport write_decimal
 from penstock.store.index.index cimport SECTION_OFFSETS, SECTION_SUBJECTS, Block
 from penstock.store.read.message cimport Message

@@ -48,11 +48,11 @@ from penstock.store.file_store import FileStore
 from penstock.store.limits import DURABILITIES
 from penstock.store.memory_store import MemoryStore
 from penstock.store.open.adoption import remove_tree
-from penstock.store.open.first_generation import forget_begun, lifted, migrate_legacy
-from penstock.store.open.half_made import DELETED, is_half_made, remove_half_made
+from penstock.store.open.jsonl_migration import forget_begun, lifted, migrate_legacy
 from penstock.store.open.marker import MARKER, check_marker, is_begun, may_lie_beside, require_marker, write_marker
 from penstock.store.open.report import Finding, Report
 from penstock.store.open.stream_folders import GLOBAL, list_streams
+from penstock.store.open.unfinished_folders import DELETED, is_unfinished, remove_unfinished
 from penstock.store.read.snapshot import Snapshot
 from penstock.stream.config import DURABILITY, StreamConfig, make_config
 from penstock.stream.config_json import encode_config
@@ -173,8 +173,8 @@ class Database:
             try:
                 if name.endswith(DELETED):
                     self._clear(path)
-                elif is_half_made(path):
-                    remove_half_made(self.disk, path)
+                elif is_unfinished(path):
+                    remove_unfinished(self.disk, path)
             except OSError as error:
                 self._put_off(path, error)
 

@@ -2,7 +2,7 @@
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
-from penstock.format.layout cimport BODY_SIZE_MIN, KIND_MESSAGE, KIND_SKIP
+from penstock.format.constants cimport BODY_SIZE_MIN, KIND_MESSAGE, KIND_SKIP
 from penstock.format.record cimport RECORD_NEWER, record_decode, record_fields, record_measure
 from penstock.base.xxh64 cimport xxh64
 

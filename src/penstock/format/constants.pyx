@@ -1,29 +1,11 @@
-"""The constants of docs/format.md, as Python sees them."""
-cimport penstock.format.layout as f
+"""The constants of docs/format.md. The numbers are in constants.pxd, where compiled modules have them too."""
 
 BLOCK_MAGIC = b"PSTKBLK\x01"
 SUMMARY_MAGIC = b"PSTKSUM\x01"
 HEAD_MAGIC = b"PSTKHED\x01"
 CHECKPOINT_MAGIC = b"PSTKCHK\x01"
 
-FORMAT_VERSION = f.FORMAT_VERSION
-HEADER_SIZE = f.HEADER_SIZE
-HEADER_STRIDE = f.HEADER_STRIDE
-RECORDS_START = f.RECORDS_START
-RECORD_SIZE_MAX = f.RECORD_SIZE_MAX
-DELETE_RANGES_MAX = f.DELETE_RANGES_MAX
-SUBJECT_SIZE_MAX = f.SUBJECT_SIZE_MAX
-HEAD_SIZE = f.HEAD_SIZE
-HEAD_SLOT_SIZE = f.HEAD_SLOT_SIZE
-HEAD_SLOT_STRIDE = f.HEAD_SLOT_STRIDE
-HEAD_OPEN = f.HEAD_OPEN
-HEAD_STOPPED = f.HEAD_STOPPED
-SUMMARY_FIXED_SIZE = f.SUMMARY_FIXED_SIZE
-SUMMARY_SECTIONS = f.SUMMARY_SECTIONS
-CHECKPOINT_FIXED_SIZE = f.CHECKPOINT_FIXED_SIZE
-CHECKPOINT_SECTIONS = f.CHECKPOINT_SECTIONS
-
-FLAGS = {"headers": f.FLAG_HEADERS, "erased": f.FLAG_ERASED, "ttl": f.FLAG_TTL, "msg_id": f.FLAG_MSG_ID}
+FLAGS = {"headers": FLAG_HEADERS, "erased": FLAG_ERASED, "ttl": FLAG_TTL, "msg_id": FLAG_MSG_ID}
 KINDS = ("message", "skip", "delete", "erase", "floor")
 REASONS = ("user", "purge", "rollup", "max_msgs", "max_bytes", "max_msgs_per_subject", "max_age", "ttl", "ack",
            "interest", "lost", "compact", "skipped")

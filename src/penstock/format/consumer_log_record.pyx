@@ -5,7 +5,7 @@
 from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
 from libc.string cimport memcpy
 
-from penstock.format.layout cimport RECORD_SIZE_MAX
+from penstock.format.constants cimport RECORD_SIZE_MAX
 from penstock.base.varint cimport read_varint, varint_size, write_varint
 from penstock.base.xxh64 cimport xxh64
 
@@ -78,7 +78,7 @@ cdef class ConsumerLogScan:
     cdef readonly list records             # (offset, kind, number, count, body)
     cdef readonly list damage              # (offset, size)
     cdef readonly Py_ssize_t stop          # of the last whole record
-    cdef readonly Py_ssize_t torn          # bytes behind it that are no room never written
+    cdef readonly Py_ssize_t torn          # bytes behind it that are not unused space
     cdef readonly bint is_newer            # it has a kind that a newer version wrote
 
 

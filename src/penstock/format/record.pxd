@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from penstock.format.layout cimport (
+from penstock.format.constants cimport (
     BODY_SIZE_MIN, DELETE_RANGES_MAX, FLAG_ERASED, FLAG_HEADERS, FLAGS_UNUSED, KIND_DELETE, KIND_ERASE, KIND_FLOOR,
     KIND_MASK, KIND_MESSAGE, KIND_SKIP, REASON_SKIPPED, RECORD_SIZE_MAX, SUBJECT_SIZE_MAX,
 )

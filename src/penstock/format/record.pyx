@@ -4,7 +4,7 @@ Production code works on the inline functions of record.pxd; this is their door,
 """
 from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
 
-from penstock.format.layout cimport FLAG_MSG_ID, FLAG_TTL
+from penstock.format.constants cimport FLAG_MSG_ID, FLAG_TTL
 
 
 class RecordError(ValueError):

@@ -6,7 +6,7 @@ the first fault in words, or nothing; whoever asked does without the file then, 
 from libc.stdint cimport int64_t, uint16_t, uint64_t
 from libc.string cimport memcpy
 
-from penstock.format.layout cimport KIND_MESSAGE, RECORDS_START
+from penstock.format.constants cimport KIND_MESSAGE, RECORDS_START
 from penstock.format.record cimport Base, Record, record_decode
 
 cdef extern from *:

@@ -12,10 +12,10 @@ from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
 
 from penstock.format.block_scan cimport next_whole
-from penstock.format.layout cimport FLAG_ERASED, FLAG_HEADERS, KIND_MESSAGE, KIND_SKIP
+from penstock.format.constants cimport FLAG_ERASED, FLAG_HEADERS, KIND_MESSAGE, KIND_SKIP
 from penstock.wire.header_lines cimport Line, group_lines, split_lines
 from penstock.format.record cimport RECORD_NEWER, RECORD_TORN, Base, Record, record_decode
-from penstock.base.arrow_buffer cimport ArrowBuffer, room_reserve, room_resize
+from penstock.base.arrow_buffer cimport ArrowBuffer, buffer_reserve, buffer_resize
 from penstock.base.seq_set cimport SeqRange, SeqSet
 from penstock.base.subject cimport Filters
 from penstock.base.text cimport copy, is_ascii, write_text
@@ -191,7 +191,7 @@ cdef void rooms_predict(Walk* walk, Py_ssize_t start) noexcept nogil:
         room = &walk.rooms[index]
         capacity = <Py_ssize_t>(<double>room.used * factor * 1.04) + 4096
         if room.used > 4 and room.capacity < capacity:
-            room_resize(room, capacity)
+            buffer_resize(room, capacity)
 
 
 cdef Memory room_take(Walk* walk, int kind, Spares spares):
@@ -199,7 +199,7 @@ cdef Memory room_take(Walk* walk, int kind, Spares spares):
     cdef Memory memory = Memory.__new__(Memory)
     cdef ArrowBuffer* room = &walk.rooms[kind]
     if room.base == NULL or room.capacity - room.used > (room.used >> 3) + 4096:
-        if not room_resize(room, room.used) and room.base == NULL:
+        if not buffer_resize(room, room.used) and room.base == NULL:
             raise MemoryError
     memory.room = room[0]
     memory.spares = spares
@@ -235,7 +235,7 @@ cdef int pass_damage(Walk* walk, int answer) noexcept nogil:
             return state
     elif record_decode(walk.block, found, walk.stop, &walk.base, &record) == 1:
         seq_found = record.seq
-    if not room_reserve(room, DAMAGE_SIZE):
+    if not buffer_reserve(room, DAMAGE_SIZE):
         return WALK_NO_MEMORY
     entry = <uint64_t*>(room.data + room.used)
     entry[0] = <uint64_t>at
@@ -322,7 +322,7 @@ cdef int walk_rows(Walk* walk, Row* rows, int count_max, Filters filters, SeqSet
 cdef bint put_seq(ArrowBuffer* room, const Row* rows, int count) noexcept nogil:
     cdef int64_t* out
     cdef int n
-    if not room_reserve(room, count * 8):
+    if not buffer_reserve(room, count * 8):
         return False
     out = <int64_t*>(room.data + room.used)
     for n in range(count):
@@ -334,7 +334,7 @@ cdef bint put_seq(ArrowBuffer* room, const Row* rows, int count) noexcept nogil:
 cdef bint put_ts_ns(ArrowBuffer* room, const Row* rows, int count) noexcept nogil:
     cdef int64_t* out
     cdef int n
-    if not room_reserve(room, count * 8):
+    if not buffer_reserve(room, count * 8):
         return False
     out = <int64_t*>(room.data + room.used)
     for n in range(count):
@@ -348,7 +348,7 @@ cdef bint put_ts(ArrowBuffer* room, const Row* rows, int count) noexcept nogil:
     cdef int64_t* out
     cdef int64_t time
     cdef int n
-    if not room_reserve(room, count * 8):
+    if not buffer_reserve(room, count * 8):
         return False
     out = <int64_t*>(room.data + room.used)
     for n in range(count):
@@ -368,7 +368,7 @@ cdef bint put_subject(Walk* walk, const Row* rows, int count) noexcept nogil:
     cdef int n
     for n in range(count):
         total += rows[n].subject_size
-    if not room_reserve(offsets, count * 4) or not room_reserve(room, total):
+    if not buffer_reserve(offsets, count * 4) or not buffer_reserve(room, total):
         return False
     out = <int32_t*>(offsets.data + offsets.used)
     for n in range(count):
@@ -376,7 +376,7 @@ cdef bint put_subject(Walk* walk, const Row* rows, int count) noexcept nogil:
         at += rows[n].subject_size
         out[n] = <int32_t>at
     if not is_ascii(room.data + begin, total):
-        if not room_reserve(room, total * 4):
+        if not buffer_reserve(room, total * 4):
             return False
         at = begin
         for n in range(count):
@@ -396,7 +396,7 @@ cdef bint put_payload(Walk* walk, const Row* rows, int count) noexcept nogil:
     cdef int n
     for n in range(count):
         total += rows[n].payload_size
-    if not room_reserve(offsets, count * 4) or not room_reserve(room, total):
+    if not buffer_reserve(offsets, count * 4) or not buffer_reserve(room, total):
         return False
     out = <int32_t*>(offsets.data + offsets.used)
     for n in range(count):
@@ -416,7 +416,7 @@ cdef bint put_headers_raw(Walk* walk, const Row* rows, int count) noexcept nogil
     cdef int n
     for n in range(count):
         total += rows[n].headers_size
-    if not room_reserve(offsets, count * 4) or not room_reserve(room, total):
+    if not buffer_reserve(offsets, count * 4) or not buffer_reserve(room, total):
         return False
     out = <int32_t*>(offsets.data + offsets.used)
     for n in range(count):
@@ -433,7 +433,7 @@ cdef int64_t put_valid(ArrowBuffer* room, const Row* rows, int count, int64_t ro
     cdef Py_ssize_t size = (row_index + count + 7) // 8
     cdef int64_t null_count = 0, index
     cdef int n
-    if not room_reserve(room, size - room.used):
+    if not buffer_reserve(room, size - room.used):
         return -1
     memset(room.data + room.used, 0, size - room.used)
     room.used = size
@@ -475,8 +475,8 @@ cdef bint put_map(Walk* walk, const Row* row, bint is_checked) noexcept nogil:
     cdef int n, line
     if count < 0 or (count > 1 and group_lines(lines, count, &walk.rooms[ROOM_SLOTS]) < 0):
         return False
-    if not (room_reserve(keys, bytes_max) and room_reserve(values, bytes_max) and room_reserve(key_offsets, count * 4)
-            and room_reserve(lists, count * 4) and room_reserve(value_offsets, count * 4)):
+    if not (buffer_reserve(keys, bytes_max) and buffer_reserve(values, bytes_max) and buffer_reserve(key_offsets, count * 4)
+            and buffer_reserve(lists, count * 4) and buffer_reserve(value_offsets, count * 4)):
         return False
     if count == 1:
         lines[0].next = -1
@@ -503,7 +503,7 @@ cdef bint put_headers(Walk* walk, const Row* rows, int count) noexcept nogil:
     cdef Py_ssize_t offsets_used = offsets.used
     cdef bint is_checked = False
     cdef int n, pass_index
-    if not room_reserve(offsets, count * 4):
+    if not buffer_reserve(offsets, count * 4):
         return False
     for n in range(5):
         before[n] = walk.rooms[ROOM_KEY_OFFSETS + n].used
@@ -531,7 +531,7 @@ cdef bint put_stream(Walk* walk, const uint8_t* name, Py_ssize_t size) noexcept 
     cdef Py_ssize_t total = size * walk.row_count, put = size
     cdef int32_t* out
     cdef int64_t n
-    if not room_reserve(offsets, walk.row_count * 4) or not room_reserve(room, total):
+    if not buffer_reserve(offsets, walk.row_count * 4) or not buffer_reserve(room, total):
         return False
     out = <int32_t*>(offsets.data + offsets.used)
     for n in range(walk.row_count):
@@ -548,7 +548,7 @@ cdef bint put_stream(Walk* walk, const uint8_t* name, Py_ssize_t size) noexcept 
 
 cdef bint open_offsets(ArrowBuffer* room) noexcept nogil:
     """Offsets begin with 0."""
-    if not room_reserve(room, 4):
+    if not buffer_reserve(room, 4):
         return False
     (<int32_t*>room.data)[0] = 0
     room.used = 4

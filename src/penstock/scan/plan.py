@@ -129,7 +129,7 @@ def _split(whole: Piece, target: int) -> Iterable[Piece]:
 
 
 def _runs(pieces: list[Piece], target: float) -> Iterator[list[Piece]]:
-    """Neighbours, gathered into runs of about equal bytes."""
+    """DamageBounds, gathered into runs of about equal bytes."""
     run: list[Piece] = []
     done, number = 0, 0
     for piece in pieces:

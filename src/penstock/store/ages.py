@@ -36,7 +36,7 @@ class Ages:
     def configure(self, max_age_ns: int) -> None:
         self._grain_ns = max(max_age_ns // GRAINS, GRAIN_NS_MIN) if max_age_ns else GRAIN_NS
 
-    def turn(self, first_seq: int, lead_ns: int, now_ns: int, is_late: bool) -> int:
+    def note_lead(self, first_seq: int, lead_ns: int, now_ns: int, is_late: bool) -> int:
         """From `first_seq`, which is the next, on messages have this lead; how much smaller it may become untold.
 
         `is_late`: they get the time of the last one, and so their lead shrinks as time passes.

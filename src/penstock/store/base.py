@@ -314,7 +314,7 @@ class Store:
     def note_lead(self, first_seq: int, lead_ns: int, now: int, is_late: bool) -> int:
         """The engine: from the next message on, times are so far ahead of when they are taken. How much smaller that may
         become before we are told again."""
-        return self.ages.turn(first_seq, lead_ns, now, is_late)
+        return self.ages.note_lead(first_seq, lead_ns, now, is_late)
 
     def forget_leads_above(self, seq: int) -> None:
         self.ages.forget_above(seq)
@@ -332,7 +332,7 @@ class Store:
         """Whatever their times say, all messages that are there were taken by now."""
         lead = self.engine.last_time - now
         if lead > self.clock.offset_ns:
-            self.ages.turn(self.index.last_seq + 1, lead, now, True)
+            self.ages.note_lead(self.index.last_seq + 1, lead, now, True)
             self.engine.lead_ns = LONG_AGO
 
     def load_expiries(self, expiries: Iterable[tuple[int, int]]) -> None:

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memset
 
-from penstock.base.arrow_buffer cimport ArrowBuffer, room_reserve
+from penstock.base.arrow_buffer cimport ArrowBuffer, buffer_reserve
 from penstock.base.xxh64 cimport xxh64
 
 cdef enum:
@@ -29,15 +29,15 @@ cdef inline const uint8_t* line_end(const uint8_t* at, const uint8_t* stop) noex
     return stop
 
 
-cdef inline int split_lines(ArrowBuffer* room, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """The `Key: Value` lines of a header block into `room` as Line; how many, or -1 when memory is out."""
+cdef inline int split_lines(ArrowBuffer* buffer, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """The `Key: Value` lines of a header block into `buffer` as Line; how many, or -1 when memory is out."""
     cdef const uint8_t* stop = data + size
     cdef const uint8_t* at = line_end(data, stop)
     cdef const uint8_t* key
     cdef const uint8_t* value
     cdef const uint8_t* end
     cdef Line* line
-    room.used = 0
+    buffer.used = 0
     at = at + 2 if at < stop else stop     # the version line is not a header
     while at < stop:
         key = at
@@ -50,16 +50,16 @@ cdef inline int split_lines(ArrowBuffer* room, const uint8_t* data, Py_ssize_t s
             value = at + 1
             while value < end and value[0] == c" ":
                 value += 1
-            if not room_reserve(room, sizeof(Line)):
+            if not buffer_reserve(buffer, sizeof(Line)):
                 return -1
-            line = <Line*>(room.data + room.used)
+            line = <Line*>(buffer.data + buffer.used)
             line.key = key
             line.key_size = <uint32_t>(at - key)
             line.value = value
             line.value_size = <uint32_t>(end - value)
-            room.used += sizeof(Line)
+            buffer.used += sizeof(Line)
         at = end + 2 if end < stop else stop
-    return <int>(room.used // <Py_ssize_t>sizeof(Line))
+    return <int>(buffer.used // <Py_ssize_t>sizeof(Line))
 
 
 cdef inline bint _is_same_key(const Line* a, const Line* b) noexcept nogil:
@@ -76,7 +76,7 @@ cdef inline int group_lines(Line* lines, int count, ArrowBuffer* slots) noexcept
         while size < 2 * count:
             size *= 2
         slots.used = 0
-        if not room_reserve(slots, size * 4):
+        if not buffer_reserve(slots, size * 4):
             return -1
         memset(slots.data, 0xFF, size * 4)
     table = <int32_t*>slots.data

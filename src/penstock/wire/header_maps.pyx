@@ -35,7 +35,7 @@ def encode_maps(Py_ssize_t count, bits, Py_ssize_t bit, const int32_t[::1] rows 
     """(offsets as int32 bytes, data): one header block per row, empty where the map is null or has no value."""
     cdef const unsigned char[::1] valid = bits
     cdef Py_ssize_t n, k, v, at = 0
-    cdef int64_t room = 0
+    cdef int64_t capacity = 0
     cdef int32_t* out_at
     cdef char* out
     cdef bint is_open
@@ -50,13 +50,13 @@ def encode_maps(Py_ssize_t count, bits, Py_ssize_t bit, const int32_t[::1] rows 
     _check(value_at, list_at[rows[0]], list_at[rows[count]], values.shape[0], "values")
     for k in range(rows[0], rows[count]):
         key_size = key_at[k + 1] - key_at[k]
-        room += (list_at[k + 1] - list_at[k]) * (key_size + 4) + value_at[list_at[k + 1]] - value_at[list_at[k]]
-    room += count * 12
-    if room > 0x7FFFFFFF:
-        raise ValueError(f"headers: {room} bytes of headers in one batch; make smaller batches")
+        capacity += (list_at[k + 1] - list_at[k]) * (key_size + 4) + value_at[list_at[k + 1]] - value_at[list_at[k]]
+    capacity += count * 12
+    if capacity > 0x7FFFFFFF:
+        raise ValueError(f"headers: {capacity} bytes of headers in one batch; make smaller batches")
     offsets = PyBytes_FromStringAndSize(NULL, (count + 1) * 4)
     out_at = <int32_t*>PyBytes_AS_STRING(offsets)
-    data = PyBytes_FromStringAndSize(NULL, room)
+    data = PyBytes_FromStringAndSize(NULL, capacity)
     out = PyBytes_AS_STRING(data)
     out_at[0] = 0
     for n in range(count):

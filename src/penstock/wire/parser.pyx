@@ -345,9 +345,9 @@ def parse(bytes data, Py_ssize_t max_control_line=4096, Py_ssize_t max_payload=1
 
 def format_msg_line(bytes subject, bytes sid, bytes reply, int64_t headers_size, uint64_t total):
     """The line before a message: HMSG where `headers_size` is 0 or more. Empty `reply`: none."""
-    room = bytearray(msg_line_size_max(len(subject), len(sid), len(reply)))
-    cdef uint8_t* out = <uint8_t*><char*>room
+    line = bytearray(msg_line_size_max(len(subject), len(sid), len(reply)))
+    cdef uint8_t* out = <uint8_t*><char*>line
     cdef Py_ssize_t size = write_msg_line(
         out, <const uint8_t*><const char*>subject, len(subject), <const uint8_t*><const char*>sid, len(sid),
         <const uint8_t*><const char*>reply, len(reply), headers_size, total)
-    return bytes(room[:size])
+    return bytes(line[:size])

@@ -8,7 +8,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 from penstock.store.write.engine cimport StreamEngine
-from penstock.format.layout cimport FLAG_ERASED, FLAG_HEADERS
+from penstock.format.constants cimport FLAG_ERASED, FLAG_HEADERS
 from penstock.wire.frame cimport write_decimal
 from penstock.broker.routing.router cimport Router, MessageView
 from penstock.store.index.index cimport Index

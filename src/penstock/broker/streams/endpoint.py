@@ -387,7 +387,7 @@ class Intake:
         if not lock.acquire(blocking=False):
             return
         try:
-            self._core.settle()
+            self._core.note_committed()
             if self.stream.store.needs_cleanup:
                 if max(self._commit_s, self._tidy_s) < SLOW_DISK_S and not self.stream.store.is_checkpoint_due:
                     began = self._loop.time()

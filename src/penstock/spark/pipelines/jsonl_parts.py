@@ -1,6 +1,6 @@
 """jsonl_parts: a `messages.jsonl` in ranges of bytes, each parsed by one task.
 
-A line belongs to the range in which it begins; its rules are in store/open/first_generation.py. It counts when its
+A line belongs to the range in which it begins; its rules are in store/open/jsonl_migration.py. It counts when its
 sequence lies above all those before it, so a task needs only two facts from the other ranges: the highest sequence and
 the number of lines before its own.
 """
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.spark.pipelines.jobs import job_frame
 from penstock.spark.pipelines.migrate import Bad, Info, Survey, derived_filter
 from penstock.spark.sink.staging import Message, stage_messages
-from penstock.store.open.first_generation import LegacyMessage, parse_line
+from penstock.store.open.jsonl_migration import LegacyMessage, parse_line
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -2,7 +2,7 @@
 
 A first job reads everything to see where sequences stand, a second one stages blocks, and one adoption puts all of them
 into the stream: a run that fails leaves nothing behind, and the source is never touched. Rules of a line:
-store/open/first_generation.py; of a stage: db/stage.py. The reading sides: jsonl_parts.py, parquet_parts.py.
+store/open/jsonl_migration.py; of a stage: db/stage.py. The reading sides: jsonl_parts.py, parquet_parts.py.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 from penstock.base.disk cimport Disk
-from penstock.format.layout cimport RECORD_SIZE_MAX, RECORDS_START
+from penstock.format.constants cimport RECORD_SIZE_MAX, RECORDS_START
 from penstock.format.consumer_log_record cimport (
     LEDGER_END, LEDGER_NOTE, LEDGER_PUT, LEDGER_REMOVE, ledger_begin, ledger_finish, ledger_size,
 )
@@ -41,7 +41,7 @@ cdef int64_t _now() noexcept nogil:
     return <int64_t>t.tv_sec * 1000000000 + t.tv_nsec
 
 
-cdef Py_ssize_t _write(uint8_t* out, uint64_t room, uint8_t kind, uint64_t number, uint64_t count, bytes meta, bytes body,
+cdef Py_ssize_t _write(uint8_t* out, uint64_t space, uint8_t kind, uint64_t number, uint64_t count, bytes meta, bytes body,
                        uint64_t salt) except -1:
     """Write one record if there is room for it: its size, or 0."""
     cdef uint64_t rest
@@ -52,7 +52,7 @@ cdef Py_ssize_t _write(uint8_t* out, uint64_t room, uint8_t kind, uint64_t numbe
     if body_size > RECORD_SIZE_MAX - 64:
         raise ValueError(f"consumer {number}: {body_size} bytes do not fit into a record")
     size = ledger_size(number, count, body_size, &rest)
-    if <uint64_t>size > room:
+    if <uint64_t>size > space:
         return 0
     at = ledger_begin(out, rest, kind, number, count)
     if meta is not None:
@@ -163,7 +163,7 @@ cdef class ConsumerLogWriter:
         cdef CommitLog log = self.log
         cdef uint64_t wanted = log.submitted if position is None else min(<uint64_t>position, log.submitted)
         if wanted > log.synced and not log.fail_errno:
-            log.ask_sync(wanted)
+            log.request_sync(wanted)
 
     def flush(self, bint is_synced):
         """Write, and sync, all that was appended, in this thread: 0 or -errno."""

@@ -99,22 +99,22 @@ def rows_disagree(BlockScan scan not None, const unsigned char[::1] block not No
                   const unsigned char[::1] seqs not None, const unsigned char[::1] names not None, bint is_dense, uint64_t seq_base):
     """How the arrays and the subjects of a summary differ from its block; None: not at all. They hold, each for itself."""
     cdef Py_ssize_t count = scan.count, n = names.shape[0] // NAME_HEAD
-    cdef uint64_t room = 16
+    cdef uint64_t capacity = 16
     cdef Named* table
     cdef const char* fault
     if min(offsets.shape[0], sizes.shape[0], subjects.shape[0]) != 4 * count or (not is_dense and seqs.shape[0] != 4 * count):
         return "it has another number of messages"
     if count == 0:
         return None
-    while room < <uint64_t>n * 2:
-        room *= 2
-    table = <Named*>calloc(room, sizeof(Named))
+    while capacity < <uint64_t>n * 2:
+        capacity *= 2
+    table = <Named*>calloc(capacity, sizeof(Named))
     if table == NULL:
         raise MemoryError
     try:
         fault = _rows_differ(scan, &offsets[0], &sizes[0], NULL if is_dense else &seqs[0], is_dense, seq_base)
         if fault == NULL:
-            fault = _numbers_fault(scan, &block[0], &subjects[0], &names[0], names.shape[0], table, room - 1)
+            fault = _numbers_fault(scan, &block[0], &subjects[0], &names[0], names.shape[0], table, capacity - 1)
     finally:
         free(table)
     return _told(fault)

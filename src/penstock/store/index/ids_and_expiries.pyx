@@ -7,7 +7,7 @@ from libc.string cimport memcpy
 from penstock.base.xxh64 import hash_id
 from penstock.wire.headers import find
 from penstock.format.block_scan cimport BlockScan, ScanRow
-from penstock.format.layout cimport FLAG_ERASED, FLAG_MSG_ID, FLAG_TTL
+from penstock.format.constants cimport FLAG_ERASED, FLAG_MSG_ID, FLAG_TTL
 from penstock.store.index.index cimport Block, Index
 from penstock.base.xxh64 cimport xxh64
 from penstock.wire.ttl import TTL_NEVER, parse_ttl

@@ -114,7 +114,7 @@ cdef class Index:
     cdef uint32_t* scratch
     cdef uint32_t reused[1024]             # the last numbers that were given out again
     cdef uint64_t reused_count
-    cdef readonly uint64_t breaths         # how often others could have the GIL in the middle of something long
+    cdef readonly uint64_t gil_yields         # how often others could have the GIL in the middle of something long
     cdef public bint emptied               # some block has lost its last live row
 
     cdef Block* find_block(self, uint64_t block_id) except NULL
@@ -148,7 +148,7 @@ cdef class Index:
     cdef int drop_below(self, uint64_t seq, uint64_t floor) except -1
     cdef int keep_from(self, uint64_t floor) except -1
     cdef int reserve_unused(self, Py_ssize_t count) except -1
-    cdef int breathe(self) except -1
+    cdef int yield_gil(self) except -1
     cdef int note(self, uint64_t start, uint64_t stop, uint8_t reason, bint is_floor) except -1
     cdef int find_first(self) except -1
     cdef uint64_t first_of(self, uint32_t number) except? 0
@@ -157,7 +157,7 @@ cdef class Index:
     cdef uint64_t prev_live(self, uint64_t start, uint64_t low, Matcher matcher) except? 0
     cdef uint64_t count_between(self, uint64_t start, uint64_t stop, Matcher matcher) except? 0xffffffffffffffff
     cdef int rollback(self, uint64_t seq) except -1
-    cdef int settle(self, uint64_t position) except -1
+    cdef int drop_committed_changes(self, uint64_t position) except -1
     cdef int release(self) except -1
     cdef int tell_gone(self, uint64_t seq, uint32_t number) except -1
     cdef int tell_all_gone(self, uint64_t start, uint64_t stop) except -1

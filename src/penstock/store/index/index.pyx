@@ -20,7 +20,7 @@ cdef enum:
     AT_ONCE_MIN = 1024                     # from so many removed rows on, watchers are not told one by one, …
     AT_ONCE_TIMES = 32                     # … unless so many times more rows stay, which are then counted anew
     FEW_TIMES = 8                          # when so many times more rows go than stay, those that stay are counted
-    BREATH_ROWS = 16384                    # rows or subjects after which other threads may take the GIL
+    ROWS_PER_YIELD = 16384                    # rows or subjects after which other threads may take the GIL
 
 cdef extern from "stdlib.h" nogil:
     int posix_memalign(void** out, size_t alignment, size_t size)
@@ -702,8 +702,8 @@ cdef class Index:
                         self.drop_row(block, row, self.seq_of(block, row), self.section(block, SECTION_SUBJECTS)[row])
                     row += 1
                     count += 1
-                    if count % BREATH_ROWS == 0:
-                        self.breathe()
+                    if count % ROWS_PER_YIELD == 0:
+                        self.yield_gil()
             at += 1
         return 0
 
@@ -734,7 +734,7 @@ cdef class Index:
                     for row in range(<uint32_t>self.row_from(block, floor), block.count):
                         if not self.is_dead(block, row):
                             live_bytes += sizes[row]
-                self.breathe()
+                self.yield_gil()
         except BaseException:
             memset(counts, 0, <size_t>self.number_capacity * 4)
             raise
@@ -756,8 +756,8 @@ cdef class Index:
             self.messages += block.live
             self.bytes += block.live_bytes
         for number in range(stop):
-            if number % BREATH_ROWS == BREATH_ROWS - 1:
-                self.breathe()
+            if number % ROWS_PER_YIELD == ROWS_PER_YIELD - 1:
+                self.yield_gil()
             if self.stats[number].total == 0:
                 continue
             self.stats[number].total = counts[number]
@@ -784,9 +784,9 @@ cdef class Index:
             self.unused_capacity = count
         return 0
 
-    cdef int breathe(self) except -1:
+    cdef int yield_gil(self) except -1:
         """Let others have the GIL, who wait for it: the loop, mostly. We hold the stream's lock, and what is counted holds."""
-        self.breaths += 1
+        self.gil_yields += 1
         with nogil:
             pass
         return 0
@@ -1067,7 +1067,7 @@ cdef class Index:
         self.watched_from = SEQ_MAX
         return 0
 
-    cdef int settle(self, uint64_t position) except -1:
+    cdef int drop_committed_changes(self, uint64_t position) except -1:
         """Changes up to the log's `position` are committed and cannot be undone any more."""
         while (self.change_start < self.change_stop and self.changes[self.change_start].position
                and self.changes[self.change_start].position <= position):

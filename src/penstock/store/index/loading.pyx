@@ -6,12 +6,12 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 from penstock.format.block_scan cimport BlockScan, ScanRow
-from penstock.format.layout cimport FLAG_ERASED
+from penstock.format.constants cimport FLAG_ERASED
 from penstock.format.record cimport reference_size
 from penstock.store.index.index cimport SECTION_SIZES, SECTION_SUBJECTS, STALE, Block, Index
 
 cdef enum:
-    NAMES_PER_PAUSE = 2048                 # names that are looked at before other threads may have the GIL
+    NAMES_PER_YIELD = 2048                 # names that are looked at before other threads may have the GIL
 
 
 def fill_from_scan(Index index, block_id, BlockScan scan not None, const unsigned char[::1] data not None,
@@ -228,8 +228,8 @@ def free_unused_numbers(Index index):
     cdef uint64_t low = index.blocks[0].first_seq if index.block_count else index.last_seq + 1
     cdef bint is_any = False
     for n in range(index.unused_count):
-        if n % NAMES_PER_PAUSE == NAMES_PER_PAUSE - 1:
-            index.breathe()
+        if n % NAMES_PER_YIELD == NAMES_PER_YIELD - 1:
+            index.yield_gil()
         number = index.unused_numbers[n]
         if index.stats[number].total or index.tree.name(number, &size) == NULL:
             continue                       # it came back, or was freed

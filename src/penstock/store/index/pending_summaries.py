@@ -18,7 +18,7 @@ class PendingSummaries:
     """Summaries on their way to the disk: a commit thread writes each, and a checkpoint has them synced.
 
     What a checkpoint lists is opened without a look at the block: its summary has to be on the disk before.
-    Always true: one that was written again while it was synced is still loose; no two of one path are under way.
+    Always true: one that was written again while it was synced is still pending; no two of one path are under way.
     """
 
     def __init__(
@@ -29,37 +29,37 @@ class PendingSummaries:
         self._committer, self._on_failure = committer, on_failure
         self._lock = threading.Lock()
         self._writes = count()
-        self._loose: dict[str, int] = {}  # by path: which write it was
-        self._late: dict[str, DeferredFile] = {}  # handed over, and not known to be written; the oldest first
+        self._unsynced: dict[str, int] = {}  # by path: which write it was
+        self._unwritten: dict[str, DeferredFile] = {}  # handed over, and not known to be written; the oldest first
 
     def __len__(self) -> int:
-        return len(self._loose)
+        return len(self._unsynced)
 
     def write(self, path: str, data: bytearray) -> None:
         """Have the summary at `path` written. Whoever reads or removes it says `wait` before."""
         self.wait(path)
         file = DeferredFile(self._disk, path, data)
         with self._lock:
-            self._loose[path] = next(self._writes)
-            self._late[path] = file
+            self._unsynced[path] = next(self._writes)
+            self._unwritten[path] = file
             if not self._committer.write_later(file):  # before anybody else sees it
                 file.write_now()
-            due = [other for other, late in self._late.items() if late.is_done]
-            due += list(self._late)[: max(0, len(self._late) - PENDING_MAX)]
+            due = [other for other, pending in self._unwritten.items() if pending.is_done]
+            due += list(self._unwritten)[: max(0, len(self._unwritten) - PENDING_MAX)]
         for each in due:
             self.wait(each)
 
     def wait(self, path: str) -> None:
         """Return when the summary at `path` is written, if it was handed over."""
         with self._lock:
-            file = self._late.get(path)
+            file = self._unwritten.get(path)
         if file is None:
             return
         self._committer.wait_for_file(file)
         with self._lock:
-            is_first = self._late.get(path) is file
+            is_first = self._unwritten.get(path) is file
             if is_first:
-                del self._late[path]
+                del self._unwritten[path]
         if is_first:
             try:
                 file.check()
@@ -69,7 +69,7 @@ class PendingSummaries:
     def finish(self) -> None:
         """Return when nothing is under way any more."""
         with self._lock:
-            paths = list(self._late)
+            paths = list(self._unwritten)
         for path in paths:
             self.wait(path)
 
@@ -79,9 +79,9 @@ class PendingSummaries:
         self._on_failure = _ignore
 
     def sync(self) -> None:
-        """Sync those that are loose now. From any thread, and without the stream's lock: there may be hundreds."""
+        """Sync those that are pending now. From any thread, and without the stream's lock: there may be hundreds."""
         with self._lock:
-            found = dict(self._loose)
+            found = dict(self._unsynced)
         if not found:
             return
         for path in sorted(found):
@@ -101,8 +101,8 @@ class PendingSummaries:
         self._disk.sync_folder(self._folder)
         with self._lock:
             for path, write in found.items():
-                if self._loose.get(path) == write:  # another sync may have been quicker
-                    del self._loose[path]
+                if self._unsynced.get(path) == write:  # another sync may have been quicker
+                    del self._unsynced[path]
 
     def remove(self, path: str) -> None:
         """Remove the summary at `path`, if it is there."""

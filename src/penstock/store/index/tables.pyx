@@ -11,7 +11,7 @@ from penstock.base.bloom_filter cimport FilterBuilder
 from penstock.base.prefetch cimport prefetch
 from penstock.base.subject_dictionary cimport NO_NUMBER, SubjectDictionary, TreeCursor
 from penstock.format.block_scan cimport BlockScan, ScanRow
-from penstock.format.layout cimport RECORDS_START
+from penstock.format.constants cimport RECORDS_START
 from penstock.format.record cimport reference_size
 from penstock.store.index.index cimport (
     SECTION_OFFSETS, SECTION_SEQS, SECTION_SIZES, SECTION_SUBJECTS, STALE, Block, Index,

@@ -1,4 +1,4 @@
-"""Neighbours: what stands around a damaged place of a block tells which sequences it may have held."""
+"""DamageBounds: what stands around a damaged place of a block tells which sequences it may have held."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.format.record import decode
 from penstock.store.open.control_records import SKIP
 
 
-class Neighbours:
+class DamageBounds:
     """The records of a block by offset: which sequences a damaged place between them may have held."""
 
     def __init__(self, header: BlockHeader, data: bytes | memoryview, scan: BlockScan) -> None:

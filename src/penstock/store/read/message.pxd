@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from penstock.format.layout cimport FLAG_HEADERS
+from penstock.format.constants cimport FLAG_HEADERS
 from penstock.format.record cimport Record
 
 cdef class Message:

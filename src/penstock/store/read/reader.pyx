@@ -6,7 +6,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from penstock.store.write.engine cimport StreamEngine
-from penstock.format.layout cimport FLAG_ERASED
+from penstock.format.constants cimport FLAG_ERASED
 from penstock.store.index.index cimport SECTION_OFFSETS, Block, Index, Matcher
 from penstock.store.read.message cimport Message, make_message
 from penstock.format.record cimport Record, record_decode

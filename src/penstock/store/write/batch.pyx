@@ -12,7 +12,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memchr, memcmp, memcpy, memset, strlen
 
 from penstock.format.block_scan cimport BlockScan, ScanRow
-from penstock.format.layout cimport FLAG_HEADERS, FLAG_MSG_ID, FLAG_TTL
+from penstock.format.constants cimport FLAG_HEADERS, FLAG_MSG_ID, FLAG_TTL
 from penstock.wire.header_lines cimport line_end
 from penstock.base.prefetch cimport prefetch
 

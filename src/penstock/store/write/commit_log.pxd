@@ -11,7 +11,7 @@ cdef enum:
     DURABLE_OS = 1                         # committed means written
     DURABLE_LAZY = 2                       # committed means appended
     DURABLE_MEMORY = 3                     # there are no files
-    MARKS_MAX = 64
+    POINTS_MAX = 64
 
 cdef struct BlockFile:
     uint64_t id
@@ -36,7 +36,7 @@ cdef struct BlockFile:
     bint is_orphan                         # its owner has done with it: the last of them frees it
     BlockFile* next
 
-cdef struct Mark:                          # where a commit may end: up to here was submitted at once
+cdef struct CommitPoint:                          # where a commit may end: up to here was submitted at once
     uint64_t position
     uint64_t seq
     BlockFile* file                        # on the list while `position` is not written
@@ -46,7 +46,7 @@ cdef void free_block_file(BlockFile* file) noexcept nogil
 
 cdef class CommitLog(Committable):
     cdef Disk disk
-    cdef object keeper                     # the index whose blocks own our files
+    cdef object file_owner                   # the index whose blocks own our files
     cdef bytes folder                      # of the block files
     cdef const char* folder_path
     cdef readonly int durability
@@ -80,8 +80,8 @@ cdef class CommitLog(Committable):
     cdef bint is_flushing
     cdef bint is_syncing                   # the commit under way has written what it writes
     cdef uint64_t reached                  # how far somebody who last wrote meant to come
-    cdef Mark marks[MARKS_MAX]             # of what is submitted and not written, the oldest first
-    cdef int mark_count
+    cdef CommitPoint points[POINTS_MAX]             # of what is submitted and not written, the oldest first
+    cdef int point_count
     cdef uint64_t sync_wanted              # somebody waits for a sync up to here, where `os` alone would not make one yet
     cdef bint is_quiet                     # the writer looks for itself: nobody is told of this commit
     cdef bint needs_rewrite                # a sync failed: what it covered is written again before the next one
@@ -99,14 +99,14 @@ cdef class CommitLog(Committable):
     cdef void submit(self) noexcept nogil
     cdef int flush(self, bint sync) noexcept nogil
     cdef int flush_locked(self, bint sync) noexcept nogil
-    cdef Mark next_stop(self) noexcept nogil
+    cdef CommitPoint next_stop(self) noexcept nogil
     cdef int write_files(self, bint is_early) noexcept nogil
     cdef bint is_ahead(self) noexcept nogil
     cdef int sync_files(self, BlockFile* last) noexcept nogil
     cdef int write_now(self) noexcept nogil
     cdef void begin(self) noexcept nogil
     cdef void write_more_zeros(self) noexcept nogil
-    cdef void ask_sync(self, uint64_t position) noexcept nogil
+    cdef void request_sync(self, uint64_t position) noexcept nogil
     cdef int sync_behind(self) noexcept nogil
     cdef BlockFile* take_whole(self, BlockFile* kept) noexcept nogil
     cdef void let_go(self, BlockFile* files) noexcept nogil
@@ -118,8 +118,8 @@ cdef class CommitLog(Committable):
     cdef uint64_t committed(self) noexcept nogil
     cdef uint64_t committed_seq(self) noexcept nogil
     cdef void flush_wait(self) noexcept nogil
-    cdef void hold_flush(self) noexcept nogil
-    cdef void let_flush(self) noexcept nogil
+    cdef void pause_flush(self) noexcept nogil
+    cdef void resume_flush(self) noexcept nogil
     cdef void unlist(self, BlockFile* file) noexcept nogil
     cdef void forget_ready(self) noexcept nogil
     cdef void forget_files(self) noexcept nogil

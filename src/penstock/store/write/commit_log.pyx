@@ -10,7 +10,7 @@ from libc.errno cimport EACCES, EIO, ENOMEM, ENOSPC, EPERM, EROFS
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memmove, strdup
 
-from penstock.format.layout cimport HEAD_OPEN, HEAD_SIZE, HEAD_SLOT_SIZE, HEAD_SLOT_STRIDE, HEAD_STOPPED
+from penstock.format.constants cimport HEAD_OPEN, HEAD_SIZE, HEAD_SLOT_SIZE, HEAD_SLOT_STRIDE, HEAD_STOPPED
 from penstock.base.monotonic cimport monotonic_ns
 from penstock.base.threads cimport (
     pthread_cond_broadcast, pthread_cond_destroy, pthread_cond_init, pthread_cond_wait, pthread_mutex_destroy, pthread_mutex_init,
@@ -303,7 +303,7 @@ cdef class CommitLog:
 
     cdef void submit(self) noexcept nogil:
         """Hand over all that was appended. Between two of these nothing is: a commit never ends within a batch."""
-        cdef Mark* mark
+        cdef CommitPoint* point
         cdef BlockFile* file
         pthread_mutex_lock(self.lock)
         file = self.first
@@ -311,13 +311,13 @@ cdef class CommitLog:
             file.submitted = file.size
             file = file.next
         if self.appended > self.submitted:
-            if self.mark_count < MARKS_MAX:
-                self.mark_count += 1       # else the newest makes way: a commit may be larger, never smaller
-            mark = &self.marks[self.mark_count - 1]
-            mark.position = self.appended
-            mark.seq = self.appended_seq
-            mark.file = self.last
-            mark.stop = self.last.size if self.last != NULL else 0
+            if self.point_count < POINTS_MAX:
+                self.point_count += 1       # else the newest makes way: a commit may be larger, never smaller
+            point = &self.points[self.point_count - 1]
+            point.position = self.appended
+            point.seq = self.appended_seq
+            point.file = self.last
+            point.stop = self.last.size if self.last != NULL else 0
         self.submitted = self.appended
         self.submitted_seq = self.appended_seq
         if self.dirty_since == 0:
@@ -360,20 +360,20 @@ cdef class CommitLog:
         pthread_mutex_unlock(self.lock)
         return answer
 
-    cdef Mark next_stop(self) noexcept nogil:
+    cdef CommitPoint next_stop(self) noexcept nogil:
         """How far to write now. Much is written and synced piece by piece: whoever published the first of it need not wait
         for the last, and says more meanwhile. The caller has the lock."""
-        cdef Mark stop
+        cdef CommitPoint stop
         cdef BlockFile* file
         cdef uint64_t begin = max(self.ready, self.written)
         cdef int n = 0, kept
-        while n < self.mark_count and self.marks[n].position <= begin:
+        while n < self.point_count and self.points[n].position <= begin:
             n += 1                         # written: its file may be gone
         kept = n
-        while n + 1 < self.mark_count and self.marks[n + 1].position - begin <= COMMIT_MAX:
+        while n + 1 < self.point_count and self.points[n + 1].position - begin <= COMMIT_MAX:
             n += 1
-        if n < self.mark_count:
-            stop = self.marks[n]
+        if n < self.point_count:
+            stop = self.points[n]
         else:                              # nothing new: what failed is tried again, or what is written is synced
             stop.position = self.submitted
             stop.seq = self.submitted_seq
@@ -383,15 +383,15 @@ cdef class CommitLog:
                 stop.file = file
                 stop.stop = file.submitted
                 file = file.next
-        self.mark_count -= kept
+        self.point_count -= kept
         if kept:
-            memmove(self.marks, &self.marks[kept], self.mark_count * sizeof(Mark))
+            memmove(self.points, &self.points[kept], self.point_count * sizeof(CommitPoint))
         return stop
 
     cdef int write_files(self, bint is_early) noexcept nogil:
         """Write what is submitted, or a good piece of it, then note how far that is; the caller has `writing`."""
         cdef BlockFile* file
-        cdef Mark stop
+        cdef CommitPoint stop
         cdef int answer
         pthread_mutex_lock(self.lock)
         stop = self.next_stop()
@@ -599,7 +599,7 @@ cdef class CommitLog:
             _next_held(self, file, file)
         pthread_mutex_unlock(self.writing)
 
-    cdef void ask_sync(self, uint64_t position) noexcept nogil:
+    cdef void request_sync(self, uint64_t position) noexcept nogil:
         """Have a commit thread sync up to `position`, which was submitted, whatever the durability."""
         pthread_mutex_lock(self.lock)
         if position > self.sync_wanted:
@@ -780,19 +780,19 @@ cdef class CommitLog:
 
     # Dealing with a failure: the owner's part.
 
-    cdef void hold_flush(self) noexcept nogil:
-        """Return when no commit is half done; none begins before `let_flush`."""
+    cdef void pause_flush(self) noexcept nogil:
+        """Return when no commit is half done; none begins before `resume_flush`."""
         pthread_mutex_lock(self.io)
         pthread_mutex_lock(self.writing)
 
-    cdef void let_flush(self) noexcept nogil:
+    cdef void resume_flush(self) noexcept nogil:
         pthread_mutex_unlock(self.writing)
         pthread_mutex_unlock(self.io)
 
     cdef void flush_wait(self) noexcept nogil:
         """Return when no commit is half done."""
-        self.hold_flush()
-        self.let_flush()
+        self.pause_flush()
+        self.resume_flush()
 
     cdef void unlist(self, BlockFile* file) noexcept nogil:
         """Take `file` off the list of those that have bytes to commit."""
@@ -810,7 +810,7 @@ cdef class CommitLog:
                 before.next = file.next
             if self.last == file:
                 self.last = before
-            self.mark_count = 0            # what is submitted goes in one piece: an end of one may be in this file
+            self.point_count = 0            # what is submitted goes in one piece: an end of one may be in this file
             if self.ready_last == file:
                 self.forget_ready()
             file.next = NULL
@@ -819,7 +819,7 @@ cdef class CommitLog:
 
     cdef void forget_ready(self) noexcept nogil:
         """What was written beside commits counts no more: the next one writes what it covers. The caller has the lock."""
-        self.mark_count = 0
+        self.point_count = 0
         self.ready = self.synced
         self.ready_seq = self.synced_seq
         self.ready_last = NULL

@@ -20,7 +20,7 @@ cdef class Committable:
 cdef class Committer:
     cdef pthread_mutex_t* lock
     cdef pthread_cond_t* wake
-    cdef pthread_cond_t* rested            # a thread is done with one of them or a late file: those who need to wait for that
+    cdef pthread_cond_t* rested            # a thread is done with one of them or a deferred file: those who need to wait for that
     cdef pthread_t* threads
     cdef int thread_count
     cdef int idle
@@ -32,8 +32,8 @@ cdef class Committer:
     cdef void** served                     # all of them, for what is due without being asked for
     cdef Py_ssize_t served_count
     cdef list owners                       # keeps them alive
-    cdef void** late                       # files that somebody is to write, the oldest first
-    cdef Py_ssize_t late_count
+    cdef void** deferred                   # files that somebody is to write, the oldest first
+    cdef Py_ssize_t deferred_count
     cdef pthread_mutex_t* spare_lock       # of what follows; no other lock is taken while it is held
     cdef uint8_t* spares[SPARES_MAX]       # images to be used again; the last one is taken first
     cdef int64_t kept_ns[SPARES_MAX]       # since when each is kept
@@ -48,5 +48,5 @@ cdef class Committer:
     cdef bint add_early(self, Committable one) noexcept nogil
     cdef bint find_thread(self) noexcept nogil
     cdef void let_go(self, bint wakes) noexcept nogil
-    cdef void write_late(self, DeferredFile file) noexcept nogil
+    cdef void write_deferred(self, DeferredFile file) noexcept nogil
     cdef void halt(self) noexcept nogil

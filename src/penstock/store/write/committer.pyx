@@ -114,11 +114,11 @@ cdef void _serve(Committer owner) noexcept nogil:
                     break
                 if due:
                     next_due = min(next_due, due)
-        if found == NULL and owner.late_count:
-            found = owner.late[0]
-            owner.late_count -= 1
-            memmove(owner.late, owner.late + 1, owner.late_count * sizeof(void*))
-            owner.write_late(<DeferredFile>found)
+        if found == NULL and owner.deferred_count:
+            found = owner.deferred[0]
+            owner.deferred_count -= 1
+            memmove(owner.deferred, owner.deferred + 1, owner.deferred_count * sizeof(void*))
+            owner.write_deferred(<DeferredFile>found)
             continue
         if found == NULL:
             if owner.is_stopping:
@@ -177,7 +177,7 @@ cdef class Committer:
         free(self.queue)
         free(self.early)
         free(self.served)
-        free(self.late)
+        free(self.deferred)
         free(self.lock)
         free(self.spare_lock)
         free(self.wake)
@@ -270,7 +270,7 @@ cdef class Committer:
         if wakes:
             pthread_cond_signal(self.wake)
 
-    # Files that may come late. What is asked for goes before them.
+    # Deferred files. What is asked for goes before them.
 
     def write_later(self, DeferredFile file not None):
         """Have a file written by a commit thread; False where there is none. Who hands one over waits for it, some time."""
@@ -280,11 +280,11 @@ cdef class Committer:
         file.is_handed_over = True
         Py_INCREF(file)
         pthread_mutex_lock(self.lock)
-        grown = realloc(self.late, (self.late_count + 1) * sizeof(void*))
+        grown = realloc(self.deferred, (self.deferred_count + 1) * sizeof(void*))
         if grown != NULL:
-            self.late = <void**>grown
-            self.late[self.late_count] = <void*>file
-            self.late_count += 1
+            self.deferred = <void**>grown
+            self.deferred[self.deferred_count] = <void*>file
+            self.deferred_count += 1
         self.let_go(self.idle > 0)         # if none rests, one comes to it when it has nothing to commit
         return True                        # without memory for it: whoever waits for it writes it
 
@@ -295,12 +295,12 @@ cdef class Committer:
             with nogil:
                 pthread_mutex_lock(self.lock)
                 if file.state == LATE_WAITING:
-                    for n in range(self.late_count):
-                        if self.late[n] != <void*>file:
-                            self.late[kept] = self.late[n]
+                    for n in range(self.deferred_count):
+                        if self.deferred[n] != <void*>file:
+                            self.deferred[kept] = self.deferred[n]
                             kept += 1
-                    self.late_count = kept
-                    self.write_late(file)
+                    self.deferred_count = kept
+                    self.write_deferred(file)
                 while file.state != LATE_DONE:
                     pthread_cond_wait(self.rested, self.lock)
                 pthread_mutex_unlock(self.lock)
@@ -308,7 +308,7 @@ cdef class Committer:
             file.is_handed_over = False
             Py_DECREF(file)
 
-    cdef void write_late(self, DeferredFile file) noexcept nogil:
+    cdef void write_deferred(self, DeferredFile file) noexcept nogil:
         """Write a file that is off the list. The caller has the lock, and has it again after."""
         file.state = LATE_BEGUN
         pthread_mutex_unlock(self.lock)
@@ -319,11 +319,11 @@ cdef class Committer:
 
     def add(self, Committable one not None, bint needs_thread):
         """Serve `one`; `needs_thread` from the start on: it wants to be looked after without asking."""
-        cdef Py_ssize_t room = len(self.owners) + 1
+        cdef Py_ssize_t capacity = len(self.owners) + 1
         pthread_mutex_lock(self.lock)
-        self.queue = <void**>realloc(self.queue, room * sizeof(void*))
-        self.early = <void**>realloc(self.early, room * sizeof(void*))
-        self.served = <void**>realloc(self.served, room * sizeof(void*))
+        self.queue = <void**>realloc(self.queue, capacity * sizeof(void*))
+        self.early = <void**>realloc(self.early, capacity * sizeof(void*))
+        self.served = <void**>realloc(self.served, capacity * sizeof(void*))
         self.served[self.served_count] = <void*>one
         self.served_count += 1
         if needs_thread and self.thread_count == 0:
@@ -376,7 +376,7 @@ cdef class Committer:
     def forget_threads(self):
         """After a fork: the threads are the parent's, and so is what they were to write."""
         self.thread_count = 0
-        self.late_count = 0
+        self.deferred_count = 0
         pthread_mutex_init(self.spare_lock, NULL)          # one of them may have held it
 
     @property

@@ -63,7 +63,7 @@ cdef class StreamEngine:
     cdef int store_new(self, Incoming* item, Py_ssize_t n, int64_t stamp, int64_t now, DedupeWindow ids,
                        IdsAndExpiries ids_and_expiries) except -1
     cdef int store_one(self, Incoming* item, Py_ssize_t n, int64_t stamp) except -1
-    cdef uint8_t* room(self, uint64_t seq, int64_t time, uint64_t size) except NULL
+    cdef uint8_t* control_space(self, uint64_t seq, int64_t time, uint64_t size) except NULL
     cdef int roll(self, uint64_t first_seq, int64_t time, uint64_t size) except -1
     cdef int enforce(self) except -1
     cdef tuple undo_held(self, told)

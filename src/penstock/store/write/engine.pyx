@@ -17,7 +17,7 @@ from penstock.store.write.batch cimport (
     STATUS_NO_MATCH, STATUS_NOT_SEQUENTIAL, STATUS_OK, STATUS_RECORD_TOO_LARGE, STATUS_TOO_LARGE,
 )
 from penstock.base.clock cimport STILL
-from penstock.format.layout cimport (
+from penstock.format.constants cimport (
     DELETE_RANGES_MAX, FLAG_ERASED, FLAG_HEADERS, KIND_DELETE, KIND_ERASE, KIND_FLOOR, KIND_MESSAGE, KIND_SKIP,
     REASON_MAX_BYTES, REASON_MAX_MSGS, REASON_MAX_MSGS_PER_SUBJECT, REASON_USER, RECORDS_START, RECORD_SIZE_MAX,
 )
@@ -94,7 +94,7 @@ cdef class StreamEngine:
         self.clock = STILL
         self.index = index
         self.log = log
-        log.keeper = index
+        log.file_owner = index
         self.generation_count = _forks
         self.accepts = Matcher(Filters([]))
         self.spans = []
@@ -406,7 +406,7 @@ cdef class StreamEngine:
             self.enforce()
         return STATUS_OK
 
-    cdef uint8_t* room(self, uint64_t seq, int64_t time, uint64_t size) except NULL:
+    cdef uint8_t* control_space(self, uint64_t seq, int64_t time, uint64_t size) except NULL:
         """Where a control record of up to `size` bytes goes; `seq` is the next sequence."""
         if (self.file == NULL or self.file.size + size > self.file.capacity or seq - self.active.base.seq > 0xFFFFFFFF
                 or (self.file.size > RECORDS_START and self.file.size + size > RECORDS_START + self.block_size + 65536)):
@@ -495,7 +495,7 @@ cdef class StreamEngine:
         cdef uint64_t checksum
         cdef int64_t time = now + self.clock.offset_ns
         cdef uint64_t seq = self.index.last_seq + 1
-        cdef uint8_t* out = self.room(seq, time, 64 + size)
+        cdef uint8_t* out = self.control_space(seq, time, 64 + size)
         cdef Py_ssize_t taken = control_write(out, &self.active.base, kind, reason, seq, time, value, ranges, size,
                                               &checksum)
         self.active.last_checksum = checksum
@@ -610,7 +610,7 @@ cdef class StreamEngine:
             raise ValueError(f"skip at {start}: the next sequence is {self.index.last_seq + 1}")
         if length == 0 or length > SEQ_MAX - start:
             raise ValueError(f"skip of {length} sequences from {start}: they stay below 2^63")
-        out = self.room(start, time, 64)
+        out = self.control_space(start, time, 64)
         taken = control_write(out, &self.active.base, KIND_SKIP, reason, start, time, length, NULL, 0, &checksum)
         self.active.last_checksum = checksum
         self.spans.append((self.file.size, taken))
@@ -831,7 +831,7 @@ cdef class StreamEngine:
         if answer < 0 or token[1] != self.log.fail_count:
             self.store.commit_failed(token[0])
         if self.index.change_start != self.index.change_stop:
-            self.index.settle(self.log.committed())
+            self.index.drop_committed_changes(self.log.committed())
 
     def submit(self, bint begins=False):
         """Hand all that was appended to the commit threads; `committed_position` tells when it is durable.
@@ -853,8 +853,8 @@ cdef class StreamEngine:
             log.committer.ask(log)
         return log.appended
 
-    def settle(self):
-        self.index.settle(self.log.committed())
+    def note_committed(self):
+        self.index.drop_committed_changes(self.log.committed())
 
     def sync(self):
         """Write and sync everything, whatever the durability: 0 or -errno."""
@@ -866,7 +866,7 @@ cdef class StreamEngine:
         with nogil:
             answer = log.flush(True)
         if answer == 0:
-            self.index.settle(log.committed())
+            self.index.drop_committed_changes(log.committed())
         return answer
 
     def write_out(self):
@@ -885,11 +885,11 @@ cdef class StreamEngine:
         was not kept.
         """
         with nogil:
-            self.log.hold_flush()
+            self.log.pause_flush()
         try:
             return self.undo_held(told)
         finally:
-            self.log.let_flush()
+            self.log.resume_flush()
 
     cdef tuple undo_held(self, told):
         cdef Index index = self.index
@@ -898,7 +898,7 @@ cdef class StreamEngine:
         cdef BlockFile* file
         kept = []
         gone = []
-        index.settle(log.committed())      # what an earlier commit covered stays as it is
+        index.drop_committed_changes(log.committed())      # what an earlier commit covered stays as it is
         index.rollback(log.committed_seq())
         self.active = NULL
         self.file = NULL
@@ -939,7 +939,7 @@ cdef class StreamEngine:
         cdef Block** blocks = self.index.blocks
         cdef Py_ssize_t n, count = self.index.block_count
         with nogil:                        # freeing the images may take long
-            log.hold_flush()               # a commit that is between two pieces finds no file any more
+            log.pause_flush()               # a commit that is between two pieces finds no file any more
             self.active = NULL
             self.file = NULL
             log.forget_files()
@@ -948,7 +948,7 @@ cdef class StreamEngine:
                     log.give_back(blocks[n].file)
                     free_block_file(blocks[n].file)
                     blocks[n].file = NULL
-            log.let_flush()
+            log.resume_flush()
         log.close_head()
 
     def release(self, store):
@@ -959,7 +959,7 @@ cdef class StreamEngine:
         self.is_closed = True
         self.close_files()
         self.index.release()
-        self.log.keeper = None
+        self.log.file_owner = None
         self.accepts = Matcher(Filters([]))
         self.spans = []
         free(self.scratch)

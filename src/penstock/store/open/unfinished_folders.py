@@ -14,7 +14,7 @@ from penstock.base.disk import Disk
 DELETED = ".deleted"  # no stream's name has a dot
 
 
-def is_half_made(folder: str) -> bool:
+def is_unfinished(folder: str) -> bool:
     """Whether nothing is in it but what a stream has before it exists."""
     try:
         names = os.listdir(folder)
@@ -24,7 +24,7 @@ def is_half_made(folder: str) -> bool:
     return all(name == "blocks" or _is_temporary(name) for name in names) and all(map(_is_temporary, blocks))
 
 
-def remove_half_made(disk: Disk, folder: str) -> None:
+def remove_unfinished(disk: Disk, folder: str) -> None:
     blocks = os.path.join(folder, "blocks")
     for place in (blocks, folder):
         if os.path.isdir(place):

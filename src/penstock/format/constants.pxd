@@ -1,5 +1,5 @@
-# The constants of docs/format.md. tests/test_format_page.py compares the page with format/constants.pyx, which shows them to Python.
-cdef enum:
+# The numbers of docs/format.md. tests/test_format_page.py compares the page with them; `cpdef` shows them to Python, too.
+cpdef enum:
     FORMAT_VERSION = 1
     HEADER_SIZE = 256
     HEADER_STRIDE = 4096
