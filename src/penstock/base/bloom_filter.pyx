@@ -1,6 +1,6 @@
 """A Bloom filter of the subjects of a block and of their token prefixes: it says which blocks a filter can skip.
 
-Layout: docs/format.md, "Subject filter". It may say yes wrongly, never no. The twin is reference/subject_filter.py.
+Layout: docs/format.md, "Subject filter". It may say yes wrongly, never no. The twin is tests/twins/bloom_filter.py.
 """
 from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
 from libc.string cimport memchr, memcmp, memcpy, memset

@@ -1,4 +1,4 @@
-"""Sets of sequences at C level; the rules stand in reference/seq_set.py."""
+"""Sets of sequences at C level; rules: tests/twins/seq_set.py."""
 
 cimport cython
 from libc.stdint cimport uint32_t, uint64_t

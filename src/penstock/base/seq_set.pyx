@@ -1,7 +1,7 @@
 """SeqSet: a set of sequences as sorted ranges that never touch, in a vector of leaves of at most 256 ranges.
 
 A search reads the vector, which is dense, and one leaf; a change moves at most one leaf. The rules and the encoding
-stand in reference/seq_set.py.
+stand in tests/twins/seq_set.py.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize

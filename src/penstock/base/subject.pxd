@@ -1,4 +1,4 @@
-"""Subjects and filters at C level; the rules stand in reference/subject.py."""
+"""Subjects and filters at C level; rules: tests/twins/subject.py."""
 
 cimport cython
 from libc.stdint cimport uint8_t, uint32_t

@@ -1,6 +1,6 @@
 """Subjects and filters as bytes: what is well formed, what matches, covers and overlaps.
 
-The rules stand in reference/subject.py. The loops take any bytes: a token is what stands between two dots, also
+Rules: tests/twins/subject.py. The loops take any bytes: a token is what stands between two dots, also
 when it is empty; `*` stands for one token and `>`, as the last one, for one or more.
 """
 

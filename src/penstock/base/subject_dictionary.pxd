@@ -1,4 +1,4 @@
-"""The ordered dictionary of subjects at C level; the rules stand in reference/subject_tree.py."""
+"""The ordered dictionary of subjects at C level; rules: tests/twins/subject_dictionary.py."""
 
 cimport cython
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t

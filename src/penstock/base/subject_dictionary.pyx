@@ -2,7 +2,8 @@
 
 Three parts. The arena holds one entry per name (number u32, size u16, name), appended; a dropped name leaves a hole
 until holes are more than half. A hash table finds a name's number. The ordered index is a vector of leaves, each with
-up to 128 numbers sorted by name. Rules: reference/subject_tree.py.
+up to 128 numbers sorted by name. One class and one file although it is long: every change goes through all three parts, and
+Cython cannot divide a class between modules. Rules: tests/twins/subject_dictionary.py.
 """
 
 import os
@@ -389,7 +390,7 @@ cdef class SubjectDictionary:
         return 0
 
     cdef int reserve(self, uint32_t names, uint64_t name_bytes) noexcept nogil:
-        """Room for so many more names of so many bytes in all: 0, or -2 where memory is out."""
+        """Reserve space for so many more names of so many bytes in all: 0, or -2 when memory is out."""
         cdef uint64_t stop = <uint64_t>self.number_stop + names
         return 0 if self.make_room(names, name_bytes + <uint64_t>names * ENTRY_HEAD, stop) else -2
 

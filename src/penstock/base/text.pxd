@@ -1,4 +1,4 @@
-# Bytes as text: ASCII found fast, bytes that are not UTF-8 shown as \xNN (decision 11).
+# Bytes as text: ASCII found fast, bytes that are not UTF-8 shown as \xNN.
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcpy
 

@@ -1,4 +1,4 @@
-"""The timing wheel at C level; the rules stand in reference/timing_wheel.py."""
+"""The timing wheel at C level; rules: tests/twins/timing_wheel.py."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t

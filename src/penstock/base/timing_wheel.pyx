@@ -2,7 +2,7 @@
 
 An entry lies in the slot of its expiry's tick (its time divided by the slot's width) modulo the number of slots. A slot
 keeps its entries in order while they come in order, which they do where all messages live equally long; else it is
-sorted when it is due. The rules and the encoding stand in reference/timing_wheel.py.
+sorted when it is due. Rules and encoding: tests/twins/timing_wheel.py.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize

@@ -1,4 +1,4 @@
-"""The ack table at C level; the rules stand in reference/ack_table.py."""
+"""The ack table at C level; rules: tests/twins/ack_table.py."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t

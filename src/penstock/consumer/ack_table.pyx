@@ -4,7 +4,7 @@ First deliveries rise in sequence, so the entries lie in a ring in that order an
 where there are no gaps. First deliveries mostly rise in deadline too: those form the lane, which is the ring itself read
 by a cursor. Every other deadline (redeliveries, naks, backoff) waits in a heap of positions. What is acknowledged out of
 order leaves a dead entry behind until the ring's ends pass it or the ring is built anew. The rules, the floors and the
-deltas stand in reference/ack_table.py.
+deltas stand in tests/twins/ack_table.py.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize

@@ -1,6 +1,6 @@
 """The codec of a consumer's state: what was delivered, acknowledged, is pending, was redelivered.
 
-Layout: docs/format.md, "Consumer state". Readable form: reference/consumer_state.py.
+Layout: docs/format.md, "Consumer state". Readable form: tests/twins/consumer_state.py.
 """
 
 from dataclasses import dataclass, field

@@ -1,8 +1,8 @@
-"""Store: the interface of every store, and all of it that does not touch files. Behaviours F2, F3, F6, F7.
+"""Store: the interface of every store, and all of it that does not touch files (docs/behaviours.md, F2, F3, F6, F7).
 
 A message goes in by `append` and is safe after `commit` (or when `committed_position` has passed what `submit`
-returned); everything
-else here is made of those, of the index and of the reader. FileStore and MemoryStore say where the blocks are.
+returned). Everything else here is built of those two, the index and the reader. FileStore and MemoryStore keep the
+blocks.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ USER, PURGE, ROLLUP, MAX_AGE, TTL, LOST, COMPACT, SKIPPED = (
     REASONS.index(reason) for reason in ("user", "purge", "rollup", "max_age", "ttl", "lost", "compact", "skipped")
 )
 MAX_MSGS_PER_SUBJECT = REASONS.index("max_msgs_per_subject")
-ALONE_MAX = 256  # subjects over their limit that are trimmed one by one; of more, one pass does all
-PART = 8192  # sequences that are looked through in one go: others have their turn between two
-EXPIRE_MAX = 16384  # messages that expire in one go, where others are served meanwhile
-SWEEP_MAX = 1024  # expiries that are looked through after every delete
+ALONE_MAX = 256  # up to so many subjects over their limit are trimmed one by one; for more, one pass does all
+PART = 8192  # sequences that are searched at once; other threads run between two parts
+EXPIRE_MAX = 16384  # messages that expire at once on a server, which serves others in between
+SWEEP_MAX = 1024  # up to so many expiries are checked after every delete
 NEVER = 2**63 - 1
 EXPIRE_AGAIN_NS = 1_000_000_000  # after a failure
 LONG_AGO = -(2**63)
@@ -78,7 +78,7 @@ class Store:
         self.wheel = TimingWheel()
         self.exempt = SeqSet()  # messages that never expire, also not by age
         self.next_due = 0
-        self.expiry_waits = True  # for the disk; a server has others to serve meanwhile
+        self.expiry_waits = True  # an expiry waits for the disk; on a server it does not, which serves others meanwhile
         self.active_ids: IdsAndExpiries | None = (
             None  # of the messages in the active block, where a summary will list them
         )
@@ -87,7 +87,7 @@ class Store:
         self.failures: list[tuple[int, int, StoreError]] = []
 
     def use_engine(self, engine: StreamEngine) -> None:
-        """Begin with another one, in which nothing is yet."""
+        """Use another engine, which is empty."""
         self.engine = engine
         engine.clock = self.clock
         engine.lead_ns = self.clock.offset_ns
@@ -102,11 +102,11 @@ class Store:
         """What its open has to write could not be written yet."""
         return False
 
-    # In.
+    # Writing.
 
     def append(self, batch: Batch, start: int = 0, stop: int | None = None, ids: DedupeWindow | None = None) -> int:
-        """Append batch[start:stop] without waiting; each message gets its sequence or its status. How many were
-        taken. With `ids`, those whose id is known there are duplicates, and the others are noted in it."""
+        """Append batch[start:stop] without waiting; each message gets its sequence or its status. Returns how many were
+        taken. With `ids`, messages whose id is known there are duplicates, and the ids of the others are added."""
         now = self.drop_if_due()
         return self.engine.append(batch, start, batch.count if stop is None else stop, now, ids, self.active_ids)
 
@@ -120,7 +120,7 @@ class Store:
         return bool(self.index.emptied)
 
     def after_commit(self) -> None:
-        """Housekeeping that a commit makes possible. On a closed store, which others may wait to commit to, nothing."""
+        """Housekeeping that a commit makes possible. Does nothing on a closed store."""
 
     @property
     def is_checkpoint_due(self) -> bool:
@@ -128,12 +128,12 @@ class Store:
         return False
 
     def prepare_checkpoint(self) -> None:
-        """Do what can be done for the next checkpoint without the stream's lock: most of the waiting for the disk."""
+        """Do what the next checkpoint needs and what works without the stream's lock: most of the waiting for the disk."""
 
     def submit(self, begins: bool = False) -> int:
         """Hand all that was appended to the commit threads: the position at which it is durable.
 
-        With `begins` the caller, who has nothing else to do, begins with it.
+        With `begins` this thread begins the commit itself: for a caller that has nothing else to do meanwhile.
         """
         return self.engine.submit(begins)
 
@@ -145,7 +145,7 @@ class Store:
         """Raise when what was submitted at `position` was not kept."""
         for low, high, error in self.failures:
             if low < position <= high:
-                raise error.with_traceback(None)  # it is kept: the frames of all who were told are not
+                raise error.with_traceback(None)  # the error is kept; the frames of those who raised it before are not
 
     def note_id_and_expiry(
         self, seq: int, time: int, id_hash: bytes | None, expiry: int, now: int | None = None
@@ -190,7 +190,7 @@ class Store:
         self.skips.add_range(first, first + count - 1)
         return first + count - 1
 
-    # Out.
+    # Reading.
 
     def load(self, seq: int) -> Message:
         """The message at `seq`; EndOfStream, MessageNotFound and MessageDeleted tell why there is none."""
@@ -225,7 +225,7 @@ class Store:
         """The newest message that matches."""
         return self.load_prev([subject], 2**63 - 1)
 
-    # Away.
+    # Deleting.
 
     def remove(self, seq: int, reason: int = USER) -> bool:
         """Delete one message; False when there is none."""
@@ -297,7 +297,7 @@ class Store:
                     self.wheel.remove(seq, expiry)
 
     def forget_above(self, seq: int) -> None:
-        """After a truncation: what was known of the sequences above `seq` is about others."""
+        """After a truncation: the sequences above `seq` will be given to other messages."""
         self.forget_leads_above(seq)
         for name in ("skips", "exempt"):
             kept = SeqSet()
@@ -318,10 +318,10 @@ class Store:
 
     def forget_leads_above(self, seq: int) -> None:
         self.ages.forget_above(seq)
-        self.engine.lead_ns = LONG_AGO  # no lead is known: the next message tells its own
+        self.engine.lead_ns = LONG_AGO  # no lead is known: the next message sets it
 
     def count_ages(self) -> None:
-        """Messages were read from files. Those that have a time which is still to come were taken by now."""
+        """Messages were read from files: those whose time is still to come were taken by now, too."""
         now, offset = self.clock.now_ns(), self.clock.offset_ns
         self.ages = Ages(offset)
         self.ages.configure(self.limits.max_age_ns)
@@ -329,7 +329,7 @@ class Store:
         self.end_future(now)
 
     def end_future(self, now: int) -> None:
-        """Whatever their times say, all messages that are there were taken by now."""
+        """All stored messages were taken by now, whatever their times say."""
         lead = self.engine.last_time - now
         if lead > self.clock.offset_ns:
             self.ages.note_lead(self.index.last_seq + 1, lead, now, True)
@@ -365,7 +365,7 @@ class Store:
         return now
 
     def expire_if_due(self) -> None:
-        """Before a look at what there is. Where the disk takes no deletes, what has become too old is still seen."""
+        """Expire before a read. While the disk takes no deletes, messages that are too old can still be read."""
         if self.next_due != NEVER and self.clock.now_ns() >= self.next_due:
             try:
                 self.expire(self.clock.now_ns())
@@ -450,7 +450,7 @@ class Store:
         self.expire_if_due()
         return self.engine.seq_from_time(time_ns)
 
-    # Questions.
+    # State.
 
     def fast_state(self) -> StoreState:
         """Counts and ends; nothing is walked."""
@@ -509,7 +509,7 @@ class Store:
         return self.query.pending(filters, start_seq, last_per_subject)
 
     def filter_is_all(self, filters: Sequence[str]) -> bool:
-        """Do these filters mean every message? None, `>`, or all of the stream's own subjects."""
+        """Whether these filters match every message: no filter, `>`, or filters that cover all of the stream's subjects."""
         if not filters or ">" in filters:
             return True
         return bool(self.limits.subjects) and all(
@@ -521,7 +521,7 @@ class Store:
     def release(self) -> None:
         """Close for good: give the memory back at once, and refer to nobody who refers to the store.
 
-        Who still has the stream, a reader or a consumer of it is told that it is closed, and keeps some kilobytes.
+        Readers and consumers that still exist keep some kilobytes, and get StoreClosed.
         """
         self.engine.release(ClosedStore(self.name))
         self.on_rollback.clear()
@@ -580,7 +580,7 @@ class Store:
         return f"{self.name}/{block_id}"
 
     def configure(self, limits: Limits) -> None:
-        """Take over limits; what is over them goes at once."""
+        """Take over limits. `enforce_limits` deletes what exceeds them."""
         self.limits = limits
         self.ages.configure(limits.max_age_ns)
         self.engine.configure(limits)

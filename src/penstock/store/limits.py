@@ -9,7 +9,7 @@ DURABILITIES = ("disk", "os", "lazy")  # when a publish is acknowledged: synced,
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Behaviours F6. -1: no limit."""
+    """The limits of a stream (docs/behaviours.md, F6). -1: no limit."""
 
     subjects: tuple[str, ...] = ()
     block_size: int = 8 << 20

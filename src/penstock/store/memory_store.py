@@ -1,4 +1,4 @@
-"""MemoryStore: the same blocks, images and index as FileStore, and no files. Behaviours F13."""
+"""MemoryStore: the same blocks, images and index as FileStore, and no files (docs/behaviours.md, F13)."""
 
 from __future__ import annotations
 

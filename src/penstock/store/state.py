@@ -9,10 +9,10 @@ from penstock.base.seq_set import SeqSet
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """Behaviours F3. Times are Unix nanoseconds, 0 when there is no message."""
+    """The state of a stream (docs/behaviours.md, F3). Times are Unix nanoseconds, 0 when there is no message."""
 
     messages: int
-    bytes: int  # as the reference counts them; what limits are measured by
+    bytes: int  # by the formula of nats-server, as limits count them
     first_seq: int
     last_seq: int
     first_time: int

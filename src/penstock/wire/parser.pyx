@@ -1,7 +1,7 @@
 """One command of the NATS protocol at the start of a buffer.
 
 Stateless: the caller keeps the bytes that were not taken and asks again once it has more. Grammar, limits and what is
-tolerated: docs/wire.md, which is the readable twin's (reference/parser.py) source too.
+tolerated: docs/wire.md, which is the readable twin's (tests/twins/parser.py) source too.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t

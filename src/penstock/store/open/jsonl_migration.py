@@ -1,4 +1,4 @@
-"""Migration of the first generation: `messages.jsonl` becomes blocks. Behaviours F11.
+"""Migration from the first file format: `messages.jsonl` becomes blocks (docs/behaviours.md, F11).
 
 One JSON object per line, keys in either case: Sequence, Subject, PayloadBase64, TimestampUtc, and optionally
 HeadersBase64 or an

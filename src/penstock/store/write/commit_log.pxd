@@ -17,7 +17,7 @@ cdef struct BlockFile:
     uint64_t id
     int fd                                 # -1: not open (or not created yet)
     bint is_created                        # the file exists
-    uint64_t entry                         # its number among those that this log made; 0: it was there, and its directory is synced
+    uint64_t entry                         # its number among the files that this log made; 0: it existed before, and its directory is synced
     bint is_listed                         # on the log's list of files that have bytes to commit
     char* path
     uint8_t* image                         # the file's bytes [0, size) as they will be; NULL once dropped
@@ -33,10 +33,10 @@ cdef struct BlockFile:
     uint64_t synced
     uint64_t committed                     # what a whole commit has covered: below `synced` and `written` after one that failed
     int users                              # threads in a sync of this file
-    bint is_orphan                         # its owner has done with it: the last of them frees it
+    bint is_orphan                         # its owner does not need it any more: the last user frees it
     BlockFile* next
 
-cdef struct CommitPoint:                          # where a commit may end: up to here was submitted at once
+cdef struct CommitPoint:                   # where a commit may end: up to here was submitted at once
     uint64_t position
     uint64_t seq
     BlockFile* file                        # on the list while `position` is not written
@@ -79,11 +79,11 @@ cdef class CommitLog(Committable):
     cdef char* fail_path
     cdef bint is_flushing
     cdef bint is_syncing                   # the commit under way has written what it writes
-    cdef uint64_t reached                  # how far somebody who last wrote meant to come
+    cdef uint64_t reached                  # up to where the last writer was to write
     cdef CommitPoint points[POINTS_MAX]             # of what is submitted and not written, the oldest first
     cdef int point_count
-    cdef uint64_t sync_wanted              # somebody waits for a sync up to here, where `os` alone would not make one yet
-    cdef bint is_quiet                     # the writer looks for itself: nobody is told of this commit
+    cdef uint64_t sync_wanted              # a sync up to here was requested, earlier than `os` would sync by itself
+    cdef bint is_quiet                     # the committing thread checks by itself: no notification
     cdef bint needs_rewrite                # a sync failed: what it covered is written again before the next one
     cdef int64_t dirty_since               # monotonic ns of the first byte not yet synced, 0 when clean
     cdef Committer committer
@@ -109,8 +109,8 @@ cdef class CommitLog(Committable):
     cdef void request_sync(self, uint64_t position) noexcept nogil
     cdef int sync_behind(self) noexcept nogil
     cdef BlockFile* take_whole(self, BlockFile* kept) noexcept nogil
-    cdef void let_go(self, BlockFile* files) noexcept nogil
-    cdef void give_back(self, BlockFile* file) noexcept nogil
+    cdef void release_files(self, BlockFile* files) noexcept nogil
+    cdef void trim_file(self, BlockFile* file) noexcept nogil
     cdef void free_file(self, BlockFile* file) noexcept nogil
     cdef int64_t write_again(self, BlockFile* file) noexcept nogil
     cdef int fail(self, int code, const char* op, const char* path) noexcept nogil

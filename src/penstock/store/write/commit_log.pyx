@@ -2,6 +2,9 @@
 
 The owner (the thread that holds the GIL) appends to the active file's image and submits; whoever commits, the caller itself or a
 commit thread, writes and syncs what was submitted meanwhile. No code here that a commit runs takes the GIL.
+
+One class and one file although it is long: all of it works on one list of files, one set of positions and the four locks that
+guard them, and no part of it can be read without the others.
 """
 import os
 
@@ -36,21 +39,21 @@ cdef enum:
     SYNC_INTERVAL_MS = 1000                # `os` and `lazy` are synced in the background this often
     LAZY_MS = 8                            # `lazy` is written this late at the latest
     CHUNK = 1048576
-    SLACK = 131072                         # what an image has above the size of a block
-    AHEAD_MIN = 16384                      # zeros that are written ahead of small commits: as many as the file has bytes, …
-    AHEAD_MAX = 262144                     # … between these two, …
-    AHEAD_COMMITS = 256                    # … but for so many commits of the size: large ones that come between pay for them
-    AHEAD_COMMIT_MAX = 16384               # what a small commit is
-    AHEAD_AFTER = 4                        # the first small commit of a block that gets them
-    BEGIN_MAX = 65536                      # what is begun with before a commit thread is awake
-    COMMIT_MAX = 2097152                   # of what was submitted in pieces; one that is larger goes at once
-    EARLY_MIN = 524288                     # so much is worth a thread that writes it while what came before is synced
-    EARLY_MAX = 4194304                    # so much of it may wait for its sync
+    SLACK = 131072                         # bytes of an image beyond the size of a block
+    AHEAD_MIN = 16384                      # zeros written ahead of small commits: the smaller of the file's size …
+    AHEAD_MAX = 262144                     # … (clamped to these two) …
+    AHEAD_COMMITS = 256                    # … and so many commits of this size
+    AHEAD_COMMIT_MAX = 16384               # a commit up to this size is small
+    AHEAD_AFTER = 4                        # the first small commit of a block that gets zeros
+    BEGIN_MAX = 65536                      # the largest commit that `begin` writes before a commit thread is awake
+    COMMIT_MAX = 2097152                   # a commit joins submits up to this size; a larger submit is committed at once
+    EARLY_MIN = 524288                     # bytes that are worth a second thread, which writes them during the sync before
+    EARLY_MAX = 4194304                    # bytes written so that may wait for their sync
     AHEAD_NEVER = 4611686018427387904      # `zeroed` of a file for which there was no space
 
 
 cdef void free_block_file(BlockFile* file) noexcept nogil:
-    """Let go of a file that no commit needs any more."""
+    """Free a file that no commit needs any more."""
     if file.image != NULL:
         munmap(file.image, file.capacity)
     if file.fd >= 0:
@@ -59,7 +62,7 @@ cdef void free_block_file(BlockFile* file) noexcept nogil:
     free(file)
 
 
-# The steps of a commit. A background sync beside it takes files off the list: those that are held stay.
+# The steps of a commit. A concurrent background sync takes files off the list, but not those with users.
 
 
 cdef BlockFile* _first_held(CommitLog log) noexcept nogil:
@@ -74,7 +77,7 @@ cdef BlockFile* _first_held(CommitLog log) noexcept nogil:
 
 
 cdef BlockFile* _next_held(CommitLog log, BlockFile* file, BlockFile* last) noexcept nogil:
-    """Let go of `file`: the one behind it, or NULL behind `last`."""
+    """Release `file` and hold the next one; NULL after `last`."""
     pthread_mutex_lock(log.lock)
     file.users -= 1
     file = NULL if file == last else file.next
@@ -88,15 +91,15 @@ cdef uint8_t[AHEAD_MAX] ZEROS
 
 
 cdef void _write_ahead(CommitLog log, BlockFile* file, uint64_t stop) noexcept nogil:
-    """Zeros behind what a small commit is about to write: the sync of a commit that does not make its file longer is one
-    write to the disk, without the file system's journal. Where there is no space for them the commit goes on as ever."""
+    """Write zeros behind what a small commit is about to write: the sync of a commit that does not make its file longer is one
+    write to the disk, without the file system's journal. Without space for them the commit goes on as usual."""
     file.piece = 0
     if log.durability != DURABLE_DISK or stop - file.written > AHEAD_COMMIT_MAX:
         return
     if stop > file.zeroed:
         file.small_count += 1
         if file.small_count < AHEAD_AFTER:
-            return                         # who commits now and then need not write more than it has to say
+            return                         # a stream with few commits need not write more than its records
     file.piece = min(stop, AHEAD_COMMITS * (stop - file.written))
     file.piece = min(max(file.piece, <uint64_t>AHEAD_MIN), <uint64_t>AHEAD_MAX)
     if stop > file.zeroed:
@@ -104,13 +107,13 @@ cdef void _write_ahead(CommitLog log, BlockFile* file, uint64_t stop) noexcept n
 
 
 cdef bint _write_zeros(CommitLog log, BlockFile* file, uint64_t at) noexcept nogil:
-    """A piece of zeros from `at` on, at most up to where the block ends: whether there are some now."""
+    """Write a piece of zeros from `at` on, at most up to the end of the block; whether that worked."""
     cdef uint64_t size
     if at + SLACK >= file.capacity:
         return False
     size = min(file.piece, file.capacity - SLACK - at)
     if log.disk.pwrite(file.fd, ZEROS, size, at) < 0:
-        log.disk.truncate_file(file.fd, file.written)       # what space there is belongs to the records
+        log.disk.truncate_file(file.fd, file.written)       # what space is left belongs to the records
         file.zeroed = AHEAD_NEVER
         return False
     file.zeroed = at + size
@@ -118,7 +121,7 @@ cdef bint _write_zeros(CommitLog log, BlockFile* file, uint64_t at) noexcept nog
 
 
 cdef int _write_file(CommitLog log, BlockFile* file, uint64_t stop, bint is_early) noexcept nogil:
-    """Write a file up to `stop`, making it when it is not there. Early, a failure is left to the commit that comes."""
+    """Write a file up to `stop`, making it when it is not there. With `is_early` a failure is left to the next commit."""
     cdef int64_t answer
     if not file.is_created:
         answer = log.disk.open_file(file.path, O_RDWR | O_CREAT | O_TRUNC)
@@ -126,12 +129,12 @@ cdef int _write_file(CommitLog log, BlockFile* file, uint64_t stop, bint is_earl
             return <int>answer if is_early else log.fail(<int>answer, "create", file.path)
         file.fd = <int>answer
         pthread_mutex_lock(log.lock)
-        log.created += 1                   # now that it is there: a sync of the directory that begins after this covers it
+        log.created += 1                   # from now on: a sync of the directory that begins later covers it
         file.entry = log.created
         file.is_created = True
         pthread_mutex_unlock(log.lock)
         if log.is_filling and file.capacity > SLACK and log.disk.reserve(file.fd, file.capacity - SLACK) == 0:
-            # One extent instead of one per commit. Where it cannot be had, the writes find their space as ever.
+            # One extent instead of one per commit. If that fails, each write allocates its space as usual.
             file.reserved = file.capacity - SLACK
     elif file.fd < 0:
         answer = log.open_for_read(file)
@@ -155,7 +158,7 @@ cdef int _write_file(CommitLog log, BlockFile* file, uint64_t stop, bint is_earl
 
 
 cdef int _sync_file(CommitLog log, BlockFile* file) noexcept nogil:
-    """Sync what this commit covers of a file; what is written beside it may not be on the disk after."""
+    """Sync what this commit covers of a file; bytes written meanwhile may not be on the disk after it."""
     cdef int answer
     if file.synced < file.covered:
         answer = log.disk.sync_file(file.fd)
@@ -258,8 +261,8 @@ cdef class CommitLog:
             munmap(image, capacity)
 
     cdef bint drop_written(self, BlockFile* file) noexcept nogil:
-        """Drop the image of a sealed file that is written, where nobody was promised a sync: one that fails is made good from the
-        file. Not while somebody walks over it, who may be about to write it again from there. Whether it is gone."""
+        """Drop the image of a sealed file that is written, unless a sync was promised: after a failed sync the bytes are written
+        again from the file. Not while a thread uses the file, which may write it again from the image. Whether it is gone."""
         cdef bint is_free
         if self.durability == DURABLE_DISK:
             return False
@@ -271,11 +274,11 @@ cdef class CommitLog:
         return is_free
 
     cdef int open_for_read(self, BlockFile* file) noexcept nogil:
-        """Its descriptor, opened if it is not; -errno."""
+        """The file's descriptor, opened if it is not; or -errno."""
         cdef int fd
         if file.fd < 0:
-            fd = self.disk.open_file(file.path, O_RDWR | O_NOATIME)   # a read need not write down when it was
-            if fd == -EPERM:               # only its owner may ask for that
+            fd = self.disk.open_file(file.path, O_RDWR | O_NOATIME)   # a read need not update the access time
+            if fd == -EPERM:               # only the file's owner may use O_NOATIME
                 fd = self.disk.open_file(file.path, O_RDWR)
             if fd == -EACCES or fd == -EROFS or fd == -EPERM:
                 fd = self.disk.open_file(file.path, O_RDONLY)
@@ -302,7 +305,7 @@ cdef class CommitLog:
         return self.appended_seq
 
     cdef void submit(self) noexcept nogil:
-        """Hand over all that was appended. Between two of these nothing is: a commit never ends within a batch."""
+        """Hand over all that was appended. A commit ends where a submit ended, so never within a batch."""
         cdef CommitPoint* point
         cdef BlockFile* file
         pthread_mutex_lock(self.lock)
@@ -312,7 +315,7 @@ cdef class CommitLog:
             file = file.next
         if self.appended > self.submitted:
             if self.point_count < POINTS_MAX:
-                self.point_count += 1       # else the newest makes way: a commit may be larger, never smaller
+                self.point_count += 1      # else the newest is replaced: a commit may become larger, never smaller
             point = &self.points[self.point_count - 1]
             point.position = self.appended
             point.seq = self.appended_seq
@@ -345,7 +348,7 @@ cdef class CommitLog:
         target = self.submitted
         while answer == 0:
             while self.is_flushing and not self.fail_errno and (self.synced if sync else self.written) < target:
-                # Somebody commits: what we submitted meanwhile goes with the next one, whoever makes it.
+                # Another thread commits: the next commit, by whichever thread, covers what we submitted.
                 pthread_cond_wait(self.moved, self.lock)
             if not self.fail_errno and (self.synced if sync else self.written) >= target:
                 break
@@ -361,8 +364,8 @@ cdef class CommitLog:
         return answer
 
     cdef CommitPoint next_stop(self) noexcept nogil:
-        """How far to write now. Much is written and synced piece by piece: whoever published the first of it need not wait
-        for the last, and says more meanwhile. The caller has the lock."""
+        """How far to write now. Much is written and synced piece by piece: the publisher of the first piece need not wait for
+        the last, and publishes more meanwhile. The caller has the lock."""
         cdef CommitPoint stop
         cdef BlockFile* file
         cdef uint64_t begin = max(self.ready, self.written)
@@ -374,7 +377,7 @@ cdef class CommitLog:
             n += 1
         if n < self.point_count:
             stop = self.points[n]
-        else:                              # nothing new: what failed is tried again, or what is written is synced
+        else:                              # nothing new: retry what failed, or sync what is written
             stop.position = self.submitted
             stop.seq = self.submitted_seq
             stop.file = NULL
@@ -389,7 +392,7 @@ cdef class CommitLog:
         return stop
 
     cdef int write_files(self, bint is_early) noexcept nogil:
-        """Write what is submitted, or a good piece of it, then note how far that is; the caller has `writing`."""
+        """Write what is submitted, or a piece of it, then note how far that is; the caller has `writing`."""
         cdef BlockFile* file
         cdef CommitPoint stop
         cdef int answer
@@ -404,7 +407,7 @@ cdef class CommitLog:
                 _next_held(self, file, file)
                 return answer
             file = _next_held(self, file, stop.file)
-        pthread_mutex_lock(self.lock)      # nobody takes a file off the list that we hold: the walk has come to the last
+        pthread_mutex_lock(self.lock)      # held files stay on the list: the walk has reached the last
         self.ready = stop.position
         self.ready_seq = stop.seq
         self.ready_last = stop.file
@@ -413,7 +416,7 @@ cdef class CommitLog:
         return 0
 
     cdef int sync_files(self, BlockFile* last) noexcept nogil:
-        """Sync what the files up to `last` were found to have when the commit began, and the directory of new ones."""
+        """Sync the files up to `last`, as far as this commit covers them, and the directory of new ones."""
         cdef BlockFile* file = _first_held(self) if last != NULL else NULL
         cdef uint64_t entry = 0
         cdef int answer
@@ -428,21 +431,21 @@ cdef class CommitLog:
         return self.sync_entries(entry)
 
     cdef int sync_entries(self, uint64_t entry) noexcept nogil:
-        """Have the directory hold the files up to the one that was made as the `entry`-th; 0 or -errno."""
+        """Sync the directory unless it holds the first `entry` files that this log made; 0 or -errno."""
         cdef int answer = self.link(entry)
         if answer < 0:
-            self.link_error = 0            # told now; who tries again syncs it again
+            self.link_error = 0            # reported now; the next attempt syncs again
             return self.fail(answer, "sync", self.folder_path)
         return 0
 
     cdef int link(self, uint64_t entry) noexcept nogil:
-        """The same, without telling: the system tells of a failure once, and no commit passes it before it is told on."""
+        """As `sync_entries`, without reporting a failure: the system reports it once, so it is kept until a commit reports it."""
         cdef uint64_t created
         cdef int answer = 0
         if entry <= self.linked:
             return 0
         pthread_mutex_lock(self.linking)
-        if self.link_error == 0 and entry > self.linked:     # else another has done it meanwhile
+        if self.link_error == 0 and entry > self.linked:     # else another thread has done it meanwhile
             pthread_mutex_lock(self.lock)
             created = self.created
             pthread_mutex_unlock(self.lock)
@@ -454,29 +457,29 @@ cdef class CommitLog:
         return answer
 
     cdef bint wants_early(self) noexcept nogil:
-        """Much was submitted since the sync under way began: the disk need not wait while that is written."""
+        """Whether so much was submitted since the running sync began that it is worth writing it now."""
         return (self.is_syncing and not self.is_early and self.submitted - self.reached >= EARLY_MIN
                 and self.ready - self.synced < EARLY_MAX)
 
     cdef void write_early(self) noexcept nogil:
-        """Write, beside a sync, what the next one will cover; once, so that the next one gets its turn."""
+        """Write, during a sync, what the next one will cover; once, so that the next one gets its turn."""
         cdef uint64_t entry = 0
         pthread_mutex_lock(self.writing)
         if (self.is_syncing and not self.fail_errno and not self.needs_rewrite and self.write_files(True) == 0
                 and self.ready_last != NULL):
-            entry = self.ready_last.entry  # nobody takes the file away while we write
+            entry = self.ready_last.entry  # the file stays on the list while we write
         pthread_mutex_unlock(self.writing)
-        # Of a new block the entry is synced here, together with what the commit syncs. That takes its time: nobody who wants
-        # to write waits for it.
+        # The directory entry of a new block is synced here, while the commit syncs its files. That is slow: `writing` is free
+        # again, so no writer waits for it.
         self.link(entry)
 
     cdef bint is_ahead(self) noexcept nogil:
-        """Much is written already: it is synced while the rest is written, not after. The caller has the lock."""
+        """Whether so much is written already that it is synced while the rest is written. The caller has the lock."""
         return (not self.needs_rewrite and self.ready_last != NULL and self.ready >= self.synced + EARLY_MIN
                 and self.ready - self.synced >= min(self.submitted - self.ready, <uint64_t>(COMMIT_MAX // 2)))
 
     cdef int flush_locked(self, bint sync) noexcept nogil:
-        """One commit, of all that is submitted or of what is written of it; the caller has `io`."""
+        """One commit: of all that is submitted, or of the part that is written already; the caller has `io`."""
         cdef BlockFile* file
         cdef BlockFile* last
         cdef uint64_t target, target_seq
@@ -496,12 +499,12 @@ cdef class CommitLog:
             pthread_mutex_lock(self.writing)
             if self.fail_errno:
                 answer = -self.fail_errno
-            elif not (sync and self.is_ahead()):   # an early writer may just have ended
+            elif not (sync and self.is_ahead()):   # an early writer may just have finished
                 answer = self.write_files(False)
             pthread_mutex_unlock(self.writing)
             if answer < 0:
                 return answer
-        pthread_mutex_lock(self.lock)      # what it covers is settled here: more may be written, none of it counts
+        pthread_mutex_lock(self.lock)      # fixes what this commit covers: bytes that are written later do not count
         target = self.ready
         target_seq = self.ready_seq
         last = self.ready_last
@@ -510,12 +513,12 @@ cdef class CommitLog:
             file.covered = self.ready_stop if file == last else file.submitted
             file = NULL if file == last else file.next
         if last != NULL:
-            last.users += 1                # it stays on the list until we are done
+            last.users += 1                # keeps it on the list until we are done
         self.is_syncing = sync
         pthread_mutex_unlock(self.lock)
         if sync:
             if self.is_busy and self.wants_early():
-                self.committer.ask_early(self)
+                self.committer.request_early(self)
             answer = self.sync_files(last)
             self.is_syncing = False
         pthread_mutex_lock(self.lock)
@@ -531,7 +534,7 @@ cdef class CommitLog:
                 break
             file = file.next
         if sync:
-            self.let_go(self.take_whole(last))
+            self.release_files(self.take_whole(last))
             self.synced = target
             self.synced_seq = target_seq
             self.dirty_since = 0 if self.submitted == target else monotonic_ns()
@@ -548,7 +551,7 @@ cdef class CommitLog:
         return 0
 
     cdef int write_now(self) noexcept nogil:
-        """Write what is submitted, in this thread, unless another is at it: 1, and a commit thread is to be asked. Else 0 or -errno."""
+        """Write what is submitted, in this thread, unless another does: then 1, and a commit thread has to be asked. Else 0 or -errno."""
         cdef int answer
         if pthread_mutex_trylock(self.io) != 0:
             return 1
@@ -559,10 +562,10 @@ cdef class CommitLog:
         return answer
 
     cdef void begin(self) noexcept nogil:
-        """Write a small commit in this thread, and have the disk begin with it: a commit thread takes as long to wake.
+        """Write a small commit in this thread and start its writeback: a commit thread takes as long to wake.
 
-        Only where no other is under way, and the file has its zeros there: then nothing else is to be done for it. What fails
-        is left to the commit thread, which tries again.
+        Only when no other commit is running and the file has zeros there already: then nothing else has to be done for it. A
+        failure is left to the commit thread, which tries again.
         """
         cdef BlockFile* file
         cdef uint64_t at
@@ -573,34 +576,34 @@ cdef class CommitLog:
             file = self.last
             at = file.written if file != NULL else 0
             if (file != NULL and file.is_created and file.fd >= 0 and file.submitted <= file.zeroed < AHEAD_NEVER
-                    and file.submitted - at == self.submitted - max(self.ready, self.written)   # nothing in those before
+                    and file.submitted - at == self.submitted - max(self.ready, self.written)   # nothing in earlier files
                     and not self.fail_errno and not self.needs_rewrite and self.write_files(True) == 0 and file.written > at):
                 answer = self.disk.begin_sync(file.fd, file.written - at, at)
                 if answer == -EIO or answer == -ENOSPC:
-                    self.needs_rewrite = True   # the kernel may have forgotten it
+                    self.needs_rewrite = True   # the kernel may have dropped the pages
             pthread_mutex_unlock(self.writing)
         pthread_mutex_unlock(self.io)
 
     cdef void write_more_zeros(self) noexcept nogil:
-        """After a small commit: the next ones find their zeros, and the disk has them before they come."""
+        """After a small commit: write zeros for the next ones, and start their writeback."""
         cdef BlockFile* file
         cdef uint64_t at
         pthread_mutex_lock(self.writing)
         pthread_mutex_lock(self.lock)
         file = self.last
         if file != NULL:
-            file.users += 1                # it stays on the list
+            file.users += 1                # keeps it on the list
         pthread_mutex_unlock(self.lock)
         if file != NULL:
             at = file.zeroed
             if (file.fd >= 0 and at > file.written and at - file.written < file.piece // 2 and not self.fail_errno
                     and not self.needs_rewrite and _write_zeros(self, file, at)):
-                self.disk.begin_sync(file.fd, file.zeroed - at, at)   # what fails here is room, not records
+                self.disk.begin_sync(file.fd, file.zeroed - at, at)   # a failure here costs space, not records
             _next_held(self, file, file)
         pthread_mutex_unlock(self.writing)
 
     cdef void request_sync(self, uint64_t position) noexcept nogil:
-        """Have a commit thread sync up to `position`, which was submitted, whatever the durability."""
+        """Ask a commit thread to sync up to `position`, which was submitted, whatever the durability."""
         pthread_mutex_lock(self.lock)
         if position > self.sync_wanted:
             self.sync_wanted = position
@@ -608,8 +611,8 @@ cdef class CommitLog:
         self.committer.ask(self)
 
     cdef BlockFile* take_whole(self, BlockFile* kept) noexcept nogil:
-        """Take those that are whole on disk off the list, up to `kept`. The active one stays, that which `ready` ends in, and
-        those that somebody walks over. The caller has the lock, and lets go of them."""
+        """Take the files that are wholly on disk off the list, up to `kept`. The active file stays, the one that `ready` ends in,
+        and those with users. The caller has the lock, and hands the result to `release_files`."""
         cdef BlockFile* whole = NULL
         cdef BlockFile* file = self.first
         while (file != NULL and file != kept and file != self.last and file != self.ready_last
@@ -621,15 +624,15 @@ cdef class CommitLog:
             file = self.first
         return whole
 
-    cdef void let_go(self, BlockFile* files) noexcept nogil:
-        """Give back the space of files that were taken off the list; only then their owner may have them. The caller has the
-        lock, but not meanwhile: the file system may take its time, and the owner's thread wants it."""
+    cdef void release_files(self, BlockFile* files) noexcept nogil:
+        """Trim files that were taken off the list; only then may their owner free them. The caller has the lock, which is
+        released meanwhile: the file system may be slow, and the owner's thread needs the lock."""
         cdef BlockFile* file = files
         if files == NULL:
             return
         pthread_mutex_unlock(self.lock)
         while file != NULL:
-            self.give_back(file)
+            self.trim_file(file)
             file = file.next
         pthread_mutex_lock(self.lock)
         while files != NULL:
@@ -639,7 +642,7 @@ cdef class CommitLog:
             files = file
 
     cdef void free_file(self, BlockFile* file) noexcept nogil:
-        """Free a file that is off the list, now or when the background sync that is at it has ended."""
+        """Free a file that is off the list, now or when the background sync that uses it has ended."""
         pthread_mutex_lock(self.lock)
         if file.users:
             file.is_orphan = True
@@ -647,8 +650,8 @@ cdef class CommitLog:
             free_block_file(file)
         pthread_mutex_unlock(self.lock)
 
-    cdef void give_back(self, BlockFile* file) noexcept nogil:
-        """The space that was set aside for a file and is not needed any more. It is only space: a failure harms nobody."""
+    cdef void trim_file(self, BlockFile* file) noexcept nogil:
+        """Give back space that was reserved for a file and is not needed any more; a failure does no harm."""
         if (file.fd >= 0 and file.synced == file.size
                 and (file.reserved > file.size + SLACK or file.zeroed > file.size)):
             self.disk.truncate_file(file.fd, file.size)
@@ -656,7 +659,7 @@ cdef class CommitLog:
         file.zeroed = 0
 
     cdef int64_t write_again(self, BlockFile* file) noexcept nogil:
-        """Make the un-synced bytes of a file dirty once more, from what the kernel still has of them."""
+        """Write the un-synced bytes of a file once more, as the page cache still has them."""
         cdef uint8_t* chunk = <uint8_t*>malloc(CHUNK)
         cdef uint64_t at = file.synced
         cdef int64_t got = 0
@@ -675,7 +678,7 @@ cdef class CommitLog:
         return got
 
     cdef int sync_behind(self) noexcept nogil:
-        """Sync what is written, beside the writers; 0 or -errno."""
+        """Sync what is written, while others write; 0 or -errno."""
         cdef BlockFile* file
         cdef BlockFile* files[64]
         cdef uint64_t stops[64]
@@ -687,7 +690,7 @@ cdef class CommitLog:
         cdef uint64_t one = 1
         if self.needs_rewrite or self.fail_errno:
             return self.flush(True)
-        pthread_mutex_lock(self.io)         # no write is half done while the stops are taken
+        pthread_mutex_lock(self.io)         # no commit is half done while the stops are read
         pthread_mutex_lock(self.lock)
         target = self.written
         target_seq = self.written_seq
@@ -724,7 +727,7 @@ cdef class CommitLog:
                 files[n].synced = max(files[n].synced, min(stops[n], files[n].written))
         if failed:
             self.needs_rewrite = True
-        self.let_go(self.take_whole(NULL))
+        self.release_files(self.take_whole(NULL))
         if failed == 0 and is_all:
             if target > self.synced:
                 self.synced = target
@@ -754,7 +757,7 @@ cdef class CommitLog:
         self.disk.store_mapped(self.head_fd, self.head_map, self.head, HEAD_SLOT_SIZE,
                                (self.head_counter & 1) * HEAD_SLOT_STRIDE)
 
-    # What a commit thread does for it.
+    # What a commit thread does for this log.
 
     cdef int64_t due(self) noexcept nogil:
         if self.durability == DURABLE_DISK or self.dirty_since == 0:
@@ -764,10 +767,10 @@ cdef class CommitLog:
         return self.dirty_since + SYNC_INTERVAL_MS * <int64_t>1000000
 
     cdef void work(self, bint is_asked) noexcept nogil:
-        """What is due: the commit that was asked for, the late write of `lazy`, or the background sync."""
+        """Do what is due: the commit that was asked for, the delayed write of `lazy`, or the background sync."""
         if is_asked and self.durability != DURABLE_DISK and self.sync_wanted > self.synced:
             if self.flush(False) == 0:
-                self.sync_behind()         # beside the writers: they do not wait for it
+                self.sync_behind()         # while others write: they do not wait for it
         elif is_asked:
             if self.flush(self.durability == DURABLE_DISK) == 0 and self.durability == DURABLE_DISK:
                 self.write_more_zeros()
@@ -778,7 +781,7 @@ cdef class CommitLog:
         if self.fail_errno and self.durability == DURABLE_LAZY:
             self.dirty_since = monotonic_ns()
 
-    # Dealing with a failure: the owner's part.
+    # Handling a failure: the owner's part.
 
     cdef void pause_flush(self) noexcept nogil:
         """Return when no commit is half done; none begins before `resume_flush`."""
@@ -810,7 +813,7 @@ cdef class CommitLog:
                 before.next = file.next
             if self.last == file:
                 self.last = before
-            self.point_count = 0            # what is submitted goes in one piece: an end of one may be in this file
+            self.point_count = 0           # the rest is committed in one piece: a commit point may be in this file
             if self.ready_last == file:
                 self.forget_ready()
             file.next = NULL
@@ -818,21 +821,21 @@ cdef class CommitLog:
         pthread_mutex_unlock(self.lock)
 
     cdef void forget_ready(self) noexcept nogil:
-        """What was written beside commits counts no more: the next one writes what it covers. The caller has the lock."""
+        """What was written early does not count any more: the next commit writes what it covers. The caller has the lock."""
         self.point_count = 0
         self.ready = self.synced
         self.ready_seq = self.synced_seq
         self.ready_last = NULL
 
     cdef void forget_files(self) noexcept nogil:
-        """They are about to be freed; the caller lets nobody commit."""
+        """All files are about to be freed; the caller has paused commits."""
         pthread_mutex_lock(self.lock)
         self.first = self.last = NULL
         self.forget_ready()
         pthread_mutex_unlock(self.lock)
 
     cdef void skip_over(self) noexcept nogil:
-        """After a roll back: what was appended and not committed is behind us. Positions never go back."""
+        """After a roll back: count what was appended and not committed as done. Positions never go back."""
         pthread_mutex_lock(self.lock)
         self.appended_seq = self.submitted_seq = self.committed_seq()
         self.submitted = self.appended
@@ -847,14 +850,14 @@ cdef class CommitLog:
         self.fail_count += 1
         pthread_mutex_unlock(self.lock)
 
-    # Doors.
+    # The owner's interface from Python.
 
     def start_at(self, uint64_t seq):
         """Everything up to `seq` is on disk already."""
         self.appended_seq = self.submitted_seq = self.ready_seq = self.written_seq = self.synced_seq = seq
 
     def open_head(self, path, bytes stream_id, bytes boot_id, epoch, counter):
-        """Map HEAD, making it when it is not there; it is told of every commit from now on."""
+        """Map HEAD, and create it if it is missing; every commit updates it from now on."""
         cdef bytes name = os.fsencode(path)
         cdef uint64_t* fields = <uint64_t*>self.head
         cdef int fd = self.disk.open_file(name, O_RDWR | O_CREAT)
@@ -899,7 +902,7 @@ cdef class CommitLog:
         cdef char* path = NULL
         if not self.fail_errno:
             return None
-        pthread_mutex_lock(self.lock)      # a commit thread that fails again puts another path in its place
+        pthread_mutex_lock(self.lock)      # a commit thread that fails again replaces the path
         code = self.fail_errno
         op = self.fail_op
         if code:
@@ -918,8 +921,8 @@ cdef class CommitLog:
         self.fail_errno = 0
 
     def hold(self, int code, path, bint is_write=False):
-        """Take no writes before `retry`: what was rolled back could not be taken out of the file at `path`; with `is_write`,
-        what has to be written there first could not be."""
+        """Refuse writes until `retry`: what was rolled back could not be cut out of the file at `path`; with `is_write`, a write
+        that has to come first failed."""
         self.fail(-code, "write" if is_write else "truncate", os.fsencode(path))
 
     @property

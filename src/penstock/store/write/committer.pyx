@@ -8,7 +8,7 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memmove
 from posix.time cimport timespec
 
-from penstock.store.write.deferred_file cimport LATE_BEGUN, LATE_DONE, LATE_WAITING
+from penstock.store.write.deferred_file cimport DEFERRED_BEGUN, DEFERRED_DONE, DEFERRED_WAITING
 from penstock.base.monotonic cimport monotonic_ns
 from penstock.base.threads cimport (
     pthread_cond_broadcast, pthread_cond_init, pthread_cond_signal, pthread_cond_timedwait, pthread_cond_wait, pthread_create,
@@ -94,7 +94,7 @@ cdef void _serve(Committer owner) noexcept nogil:
             (<Committable>found).write_early()
             pthread_mutex_lock(owner.lock)
             (<Committable>found).is_early = False
-            pthread_cond_broadcast(owner.rested)
+            pthread_cond_broadcast(owner.work_done)
             continue
         found = NULL
         now = monotonic_ns()
@@ -140,12 +140,12 @@ cdef void _serve(Committer owner) noexcept nogil:
         (<Committable>found).work(is_asked)
         pthread_mutex_lock(owner.lock)
         (<Committable>found).is_busy = False
-        if (<Committable>found).is_asked_again:
-            (<Committable>found).is_asked_again = False
+        if (<Committable>found).is_requested_again:
+            (<Committable>found).is_requested_again = False
             (<Committable>found).is_queued = True
             owner.queue[owner.queue_count] = found
             owner.queue_count += 1
-        pthread_cond_broadcast(owner.rested)
+        pthread_cond_broadcast(owner.work_done)
     pthread_mutex_unlock(owner.lock)
 
 
@@ -157,16 +157,16 @@ cdef class Committer:
     def __cinit__(self):
         self.lock = <pthread_mutex_t*>calloc(1, sizeof(pthread_mutex_t))
         self.wake = <pthread_cond_t*>calloc(1, sizeof(pthread_cond_t))
-        self.rested = <pthread_cond_t*>calloc(1, sizeof(pthread_cond_t))
+        self.work_done = <pthread_cond_t*>calloc(1, sizeof(pthread_cond_t))
         self.threads = <pthread_t*>calloc(THREADS_MAX, sizeof(pthread_t))
         self.spare_lock = <pthread_mutex_t*>calloc(1, sizeof(pthread_mutex_t))
-        if self.spare_lock == NULL or self.lock == NULL or self.wake == NULL or self.rested == NULL or self.threads == NULL:
+        if self.spare_lock == NULL or self.lock == NULL or self.wake == NULL or self.work_done == NULL or self.threads == NULL:
             raise MemoryError
         pthread_mutex_init(self.lock, NULL)
         pthread_mutex_init(self.spare_lock, NULL)
         self.spare_ns = SPARE_NS
         timed_cond_init(self.wake)
-        pthread_cond_init(self.rested, NULL)
+        pthread_cond_init(self.work_done, NULL)
         self.owners = []
 
     def __dealloc__(self):
@@ -181,7 +181,7 @@ cdef class Committer:
         free(self.lock)
         free(self.spare_lock)
         free(self.wake)
-        free(self.rested)
+        free(self.work_done)
         free(self.threads)
 
     # Spare images: fresh memory costs a page fault every 4 KiB, which is a tenth of a publish. One that nobody needs any more
@@ -224,11 +224,11 @@ cdef class Committer:
         return image
 
     cdef bint ask(self, Committable one) noexcept nogil:
-        """Have what `one` has submitted committed soon. Starts a thread when all are at work."""
+        """Commit soon what `one` has submitted. Starts a thread when all are busy."""
         cdef bint is_started = True, wakes
         pthread_mutex_lock(self.lock)
         if one.is_busy or one.is_queued:
-            one.is_asked_again = one.is_busy  # the thread that has it looks once more
+            one.is_requested_again = one.is_busy  # the thread that works on it checks once more
             wakes = self.add_early(one)
         else:
             self.queue[self.queue_count] = <void*>one
@@ -236,16 +236,16 @@ cdef class Committer:
             one.is_queued = True
             wakes = self.find_thread()
             is_started = self.thread_count > 0
-        self.let_go(wakes)
+        self.unlock_and_wake(wakes)
         return is_started
 
-    cdef void ask_early(self, Committable one) noexcept nogil:
-        """Have what `one` has submitted written beside the sync that is under way."""
+    cdef void request_early(self, Committable one) noexcept nogil:
+        """Write what `one` has submitted while its sync is running."""
         pthread_mutex_lock(self.lock)
-        self.let_go(self.add_early(one))
+        self.unlock_and_wake(self.add_early(one))
 
     cdef bint add_early(self, Committable one) noexcept nogil:
-        """The same for a caller that has the lock: is a thread to be woken for it?"""
+        """As `request_early`, for a caller that has the lock; whether a thread has to be woken for it."""
         if not one.wants_early():
             return False
         one.is_early = True
@@ -264,16 +264,16 @@ cdef class Committer:
             self.thread_count += 1
         return False
 
-    cdef void let_go(self, bint wakes) noexcept nogil:
-        """Let go of the lock, then wake a thread: it wants the lock at once, and would sleep again while we have it."""
+    cdef void unlock_and_wake(self, bint wakes) noexcept nogil:
+        """Release the lock, then wake a thread: it needs the lock at once, and would wait again while we hold it."""
         pthread_mutex_unlock(self.lock)
         if wakes:
             pthread_cond_signal(self.wake)
 
-    # Deferred files. What is asked for goes before them.
+    # Deferred files. Requested commits go before them.
 
     def write_later(self, DeferredFile file not None):
-        """Have a file written by a commit thread; False where there is none. Who hands one over waits for it, some time."""
+        """Have a file written by a commit thread; False when there is none. The caller has to wait for it some time."""
         cdef void* grown
         if self.thread_count == 0:
             return False
@@ -285,40 +285,40 @@ cdef class Committer:
             self.deferred = <void**>grown
             self.deferred[self.deferred_count] = <void*>file
             self.deferred_count += 1
-        self.let_go(self.idle > 0)         # if none rests, one comes to it when it has nothing to commit
-        return True                        # without memory for it: whoever waits for it writes it
+        self.unlock_and_wake(self.idle > 0)         # if none is idle, one takes it when there is nothing to commit
+        return True                        # without memory for the list, the thread that waits for the file writes it
 
     def wait_for_file(self, DeferredFile file not None):
-        """Return when a file is written, or could not be: by this thread, if nobody has begun."""
+        """Return when a file is written, or could not be; this thread writes it if no other has begun."""
         cdef Py_ssize_t n, kept = 0
-        if file.state != LATE_DONE and self.thread_count:    # without threads it is a parent's, from before a fork
+        if file.state != DEFERRED_DONE and self.thread_count:    # without threads it belongs to the parent process, from before a fork
             with nogil:
                 pthread_mutex_lock(self.lock)
-                if file.state == LATE_WAITING:
+                if file.state == DEFERRED_WAITING:
                     for n in range(self.deferred_count):
                         if self.deferred[n] != <void*>file:
                             self.deferred[kept] = self.deferred[n]
                             kept += 1
                     self.deferred_count = kept
                     self.write_deferred(file)
-                while file.state != LATE_DONE:
-                    pthread_cond_wait(self.rested, self.lock)
+                while file.state != DEFERRED_DONE:
+                    pthread_cond_wait(self.work_done, self.lock)
                 pthread_mutex_unlock(self.lock)
         if file.is_handed_over:
             file.is_handed_over = False
             Py_DECREF(file)
 
     cdef void write_deferred(self, DeferredFile file) noexcept nogil:
-        """Write a file that is off the list. The caller has the lock, and has it again after."""
-        file.state = LATE_BEGUN
+        """Write a file that is off the list. The caller has the lock, which is released meanwhile."""
+        file.state = DEFERRED_BEGUN
         pthread_mutex_unlock(self.lock)
         file.write()
         pthread_mutex_lock(self.lock)
-        file.state = LATE_DONE
-        pthread_cond_broadcast(self.rested)
+        file.state = DEFERRED_DONE
+        pthread_cond_broadcast(self.work_done)
 
     def add(self, Committable one not None, bint needs_thread):
-        """Serve `one`; `needs_thread` from the start on: it wants to be looked after without asking."""
+        """Serve `one`; with `needs_thread` a thread starts at once, as some of its work is due without a request."""
         cdef Py_ssize_t capacity = len(self.owners) + 1
         pthread_mutex_lock(self.lock)
         self.queue = <void**>realloc(self.queue, capacity * sizeof(void*))
@@ -340,7 +340,7 @@ cdef class Committer:
         with nogil:
             pthread_mutex_lock(self.lock)
             while one.is_busy or one.is_early:
-                pthread_cond_wait(self.rested, self.lock)
+                pthread_cond_wait(self.work_done, self.lock)
             for n in range(self.queue_count):
                 if self.queue[n] != <void*>one:
                     self.queue[kept] = self.queue[n]
@@ -359,7 +359,7 @@ cdef class Committer:
     cdef void halt(self) noexcept nogil:
         cdef int n
         if self.thread_count == 0:
-            return                         # none was started, or they are a parent's, from before a fork
+            return                         # none was started, or they belong to the parent process, from before a fork
         pthread_mutex_lock(self.lock)
         self.is_stopping = True
         pthread_cond_broadcast(self.wake)
@@ -374,7 +374,7 @@ cdef class Committer:
             self.halt()
 
     def forget_threads(self):
-        """After a fork: the threads are the parent's, and so is what they were to write."""
+        """After a fork: the threads belong to the parent process, and so do the files they were to write."""
         self.thread_count = 0
         self.deferred_count = 0
         pthread_mutex_init(self.spare_lock, NULL)          # one of them may have held it

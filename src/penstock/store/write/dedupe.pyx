@@ -1,6 +1,6 @@
 """DedupeWindow: the message ids that a stream has seen within its duplicate window.
 
-Rules: JetStream's `Nats-Msg-Id` and `duplicate_window`; `reference/dedupe.py` is the readable form. Ids come as 16-byte hashes, time as
+Rules: JetStream's `Nats-Msg-Id` and `duplicate_window`; `tests/twins/dedupe.py` is the readable form. Ids come as 16-byte hashes, time as
 an argument. A ring holds them in order, a table of places in the ring finds them: 48 to 96 bytes for each.
 """
 import os

@@ -4,9 +4,9 @@ from libc.stdint cimport int64_t, uint8_t
 from penstock.base.disk cimport Disk
 
 cdef enum:
-    LATE_WAITING = 0                       # nobody has begun; whoever needs it may do so
-    LATE_BEGUN = 1
-    LATE_DONE = 2
+    DEFERRED_WAITING = 0                       # nobody has begun; whoever needs it may do so
+    DEFERRED_BEGUN = 1
+    DEFERRED_DONE = 2
 
 cdef class DeferredFile:
     cdef readonly bytes path

@@ -51,11 +51,11 @@ cdef class DeferredFile:
     def write_now(self):
         """Write it here, where no committer takes it."""
         self.write()
-        self.state = LATE_DONE
+        self.state = DEFERRED_DONE
 
     @property
     def is_done(self):
-        return self.state == LATE_DONE
+        return self.state == DEFERRED_DONE
 
     def check(self):
         """Raise what the disk said, if it could not be written."""

@@ -945,7 +945,7 @@ cdef class StreamEngine:
             log.forget_files()
             for n in range(count):
                 if blocks[n].file != NULL:
-                    log.give_back(blocks[n].file)
+                    log.trim_file(blocks[n].file)
                     free_block_file(blocks[n].file)
                     blocks[n].file = NULL
             log.resume_flush()
