@@ -19,8 +19,8 @@ from penstock.format.block_header import decode_front
 from penstock.format.constants import RECORDS_START
 from penstock.format.paths import StreamPaths, parse_block_name
 from penstock.store.index.checkpoint import Checkpoint
-from penstock.store.open.unfinished_folders import is_unfinished
 from penstock.store.open.report import format_ranges
+from penstock.store.open.unfinished_folders import is_unfinished
 from penstock.store.read.snapshot import Snapshot
 
 

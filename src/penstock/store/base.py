@@ -509,7 +509,7 @@ class Store:
         return self.query.pending(filters, start_seq, last_per_subject)
 
     def filter_is_all(self, filters: Sequence[str]) -> bool:
-        """Whether these filters match every message: no filter, `>`, or filters that cover all of the stream's subjects."""
+        """Whether these filters match every message: none, `>`, or filters that cover all subjects of the stream."""
         if not filters or ">" in filters:
             return True
         return bool(self.limits.subjects) and all(
@@ -519,7 +519,7 @@ class Store:
     # The end.
 
     def release(self) -> None:
-        """Close for good: give the memory back at once, and refer to nobody who refers to the store.
+        """Close for good: free the memory at once, and drop all references to objects that refer to the store.
 
         Readers and consumers that still exist keep some kilobytes, and get StoreClosed.
         """

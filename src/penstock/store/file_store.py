@@ -1,8 +1,8 @@
 """FileStore: a stream in block files. Layout: docs/format.md. What is durable when: ARCHITECTURE.md, "Commit".
 
-base.py has all that does not touch files. The parts that do: open/opening.py (from files to a store), write/block_files.py
-(block files and summaries), write/rollback.py (a commit that fails), deletes/block_removal.py (dead blocks go),
-index/checkpoint_writer.py, write/truncation.py.
+base.py has all that does not touch files. The parts that do: open/opening.py (from files to a store),
+write/block_files.py (block files and summaries), write/rollback.py (a commit that fails), deletes/block_removal.py
+(dead blocks go), index/checkpoint_writer.py, write/truncation.py.
 """
 
 from __future__ import annotations

@@ -128,7 +128,8 @@ def encode_summary(
 def decode_summary(data: bytes, path: str, number_stop: int = NUMBER_STOP) -> Summary | None:
     """The summary in `data`; None when it does not hold: also when its subjects have numbers from `number_stop` on.
 
-    All but the four arrays is checked here, once; an array is when the index loads it (store/index/index.pyx, `rows_fault`).
+    All but the four arrays is checked here, once. An array is checked when the index loads it (store/index/index.pyx,
+    `rows_fault`).
     """
     if len(data) < SUMMARY_FIXED_SIZE + 8 or data[:8] != SUMMARY_MAGIC:
         return None
