@@ -22,6 +22,7 @@ from penstock.errors import StoreError
 from penstock.store.file_store import FileStore
 from penstock.store.open.adoption import Adoption
 from penstock.store.write.batch import Batch
+from penstock.store.write.truncation import Truncation
 from penstock.testing import FakeClock
 
 BLOCK_SIZE = 3000
@@ -193,7 +194,7 @@ def cut_short(stream: Stream) -> dict[int, Content]:
 
     live = {one: content for one, content in contents(stream).items() if one <= seq}
     try:
-        with patch.object(FileStore, "_cut_files", stop):
+        with patch.object(Truncation, "cut_files", stop):
             store.truncate(seq)
     except StoreError:
         pass
