@@ -14,7 +14,7 @@ class PenstockSparkError(PenstockError):
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def as_one_line() -> Iterator[None]:
     """Errors of the store and the disk that leave this block become one line that the driver shows."""
     try:
         yield

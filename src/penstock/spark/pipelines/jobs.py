@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from penstock.spark.errors import told
+from penstock.spark.errors import as_one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,12 +39,12 @@ def job_frame(
 
     class JobReader(DataSourceReader):
         def partitions(self) -> Sequence[InputPartition]:
-            with told():
+            with as_one_line():
                 return [InputPartition(part) for part in plan()]
 
         def read(self, partition: InputPartition) -> Iterator[Any]:
             if partition is not None and partition.value is not None:  # Spark has one task where there is none
-                with told():
+                with as_one_line():
                     yield from work(partition.value)
 
     class Job(DataSource):

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.scan.part import HeadersMode, Mode, Part, part_schema, read_part
-from penstock.spark.errors import told
+from penstock.spark.errors import as_one_line
 from penstock.spark.pipelines.manifest import LakeError, LakeFile, Settings
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def write_task(task: ExportTask) -> Iterator[pa.RecordBatch]:
     """Write a part; one batch that lists the files."""
     import pyarrow as pa
 
-    with told():
+    with as_one_line():
         writer = _PartWriter(task)
         try:
             for batch in read_part(task.part, headers=cast(HeadersMode, task.settings.headers), mode=task.mode):

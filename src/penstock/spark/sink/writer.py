@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import BinaryType, DataType, LongType, MapType, StringType, StructType, TimestampType
 
 from penstock.errors import PenstockError
-from penstock.spark.errors import PenstockSparkError, told
+from penstock.spark.errors import PenstockSparkError, as_one_line
 from penstock.spark.sink.write_options import WriteOptions
 
 if TYPE_CHECKING:
@@ -183,11 +183,11 @@ class PenstockWriter(_Writer, DataSourceArrowWriter):
         self.job = f"{JOB}{uuid.uuid4().hex}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        with told():
+        with as_one_line():
             return self._stage(iterator, self.job)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        with told():
+        with as_one_line():
             try:
                 # Known by its name: the process that takes it in may die before it can say so, and is asked again.
                 self._adopt(messages, self.job)
@@ -196,7 +196,7 @@ class PenstockWriter(_Writer, DataSourceArrowWriter):
                 raise
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        with told():
+        with as_one_line():
             self._discard({self.job})
 
 
@@ -206,7 +206,7 @@ class PenstockStreamWriter(_Writer, DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         from pyspark import TaskContext
 
-        with told():
+        with as_one_line():
             context = TaskContext.get()
             assert context is not None
             query = context.getLocalProperty("sql.streaming.queryId")
@@ -230,11 +230,11 @@ class PenstockStreamWriter(_Writer, DataSourceStreamArrowWriter):
         return known is not None and batch <= known["batch"]
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        with told():
+        with as_one_line():
             staged = [one for one in messages if isinstance(one, Staged)]
             if staged:
                 self._adopt(messages, staged[0].query, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        with told():
+        with as_one_line():
             self._discard({one.job for one in messages if isinstance(one, Staged)})

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from penstock.scan.part import HeadersMode, Mode, Part, part_columns, part_schema, read_part
 from penstock.scan.plan import open_folders, plan, wanted_blocks
-from penstock.spark.errors import PenstockSparkError, told
+from penstock.spark.errors import PenstockSparkError, as_one_line
 from penstock.spark.source.filters import Pushed, push
 from penstock.spark.source.options import ReadOptions
 from penstock.spark.source.tasks import settle_worker, task_bytes
@@ -47,7 +47,7 @@ class PenstockSource(DataSource):
         return ReadOptions.parse(dict(self.options))
 
     def schema(self) -> str:
-        with told():
+        with as_one_line():
             options = self.read_options()
             if options.table != "messages":
                 from penstock.spark.source.tables import table_ddl
@@ -56,7 +56,7 @@ class PenstockSource(DataSource):
             return messages_ddl(part_columns(options.columns, options.headers), options.headers, options.mode)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        with told():
+        with as_one_line():
             options = self.read_options()
             if options.table != "messages":
                 from penstock.spark.source.tables import TableReader
@@ -68,19 +68,19 @@ class PenstockSource(DataSource):
     def streamReader(self, schema: StructType) -> Any:
         from penstock.spark.source.stream_reader import PenstockStreamReader
 
-        with told():
+        with as_one_line():
             return PenstockStreamReader(schema, self.read_options())
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         from penstock.spark.sink.writer import PenstockWriter
 
-        with told():
+        with as_one_line():
             return PenstockWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
         from penstock.spark.sink.writer import PenstockStreamWriter
 
-        with told():
+        with as_one_line():
             return PenstockStreamWriter(self.options, schema, overwrite)
 
 
@@ -137,14 +137,14 @@ class PenstockReader(DataSourceReader):
         )
 
     def partitions(self) -> Sequence[InputPartition]:
-        with told():
+        with as_one_line():
             return [InputPartition(part) for part in plan_read(self.options, self.pushed)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         if partition is None or partition.value is None:  # Spark runs one task where there is no partition
             return
         settle_worker()
-        with told():
+        with as_one_line():
             yield from read_rows(partition.value, self.options, self.pushed, self.format)
 
 
@@ -156,7 +156,7 @@ class PushingReader(PenstockReader):
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        with told():
+        with as_one_line():
             left = push(filters, self.pushed)
         # Rows that stand for damage have no time and no subject: only Spark can judge them.
         return filters if self.options.mode == "quarantine" else left

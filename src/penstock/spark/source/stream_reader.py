@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock.scan.part import read_part
 from penstock.scan.plan import plan
-from penstock.spark.errors import told
+from penstock.spark.errors import as_one_line
 from penstock.spark.source.offsets import (
     BatchLimits,
     Offsets,
@@ -83,7 +83,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """The start of the first batch; the same for as long as this process lives."""
-        with told():
+        with as_one_line():
             if self._initial is None:
                 tails = self._refreshed()
                 self._opened().check_named()
@@ -116,11 +116,11 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the target: nothing that comes after this call is read, no stream that appears after it."""
-        with told():
+        with as_one_line():
             self._targets = {root: tail.last_seq for root, tail in self._refreshed().items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        with told():
+        with as_one_line():
             before = decode_offsets(start)
             tails = self._refreshed()
             self._opened().check_named(before)
@@ -209,7 +209,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # The batch.
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        with told():
+        with as_one_line():
             before, after = decode_offsets(start), decode_offsets(end)
             tails = self._refreshed()
             self._position = after
@@ -251,7 +251,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         options, rows = self.options, self.format
         settle_worker()
-        with told():
+        with as_one_line():
             for part in partition.value:
                 for batch in read_part(
                     part,
@@ -267,7 +267,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Per stream: its last sequence, and how much of it is not in the batch that is under way."""
-        with told():
+        with as_one_line():
             if self._tails is None:
                 return None
             tails = self._tails.now()

@@ -19,7 +19,7 @@ from penstock.consumer.overview import read_consumers
 from penstock.format.identity import Identity, read_identity
 from penstock.format.paths import StreamPaths
 from penstock.scan.checkpoint_view import open_snapshot
-from penstock.spark.errors import PenstockSparkError, told
+from penstock.spark.errors import PenstockSparkError, as_one_line
 from penstock.spark.source.options import ReadOptions, Table
 from penstock.store.open.stream_folders import StreamFolder, choose_streams
 from penstock.store.read.snapshot import Snapshot
@@ -121,7 +121,7 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self.options
-        with told():
+        with as_one_line():
             return [
                 InputPartition((path, one))
                 for path in options.paths
@@ -133,7 +133,7 @@ class TableReader(DataSourceReader):
             return
         import pyarrow as pa
 
-        with told():
+        with as_one_line():
             store, folder = partition.value
             rows = list(read_table(self.options.table, store, folder, self.options.subjects))
             for at in range(0, len(rows), ROWS_MAX):
