@@ -8,8 +8,8 @@ from penstock.broker.io.send_buffer cimport SendBuffer
 cdef class EpollSet:
     cdef readonly int fd                   # of their epoll: readable when one of them is
     cdef set members                       # keeps them alive: epoll has only their addresses
-    cdef list gone                         # those that left: events of the running poll may still name them
-    cdef readonly bint is_signalled             # the descriptor of `watch` is readable
+    cdef list gone                         # sockets that left: events of the running poll may still name them
+    cdef readonly bint is_signalled        # the descriptor of `watch` is readable
     cdef object call_soon
     cdef bint is_polling
     cdef public int64_t poll_ns            # about how long a poll takes
@@ -27,15 +27,15 @@ cdef class Socket:
     cdef EpollSet sockets
     cdef object connected                  # the Python socket, which owns the descriptor; None: closed
     cdef object protocol                   # SocketProtocol of epoll_set.pyi
-    cdef Link link                         # the protocol, where it is read for straight
+    cdef Link link                         # the protocol, if the router reads for it directly
     cdef int fd
-    cdef uint32_t interest                 # what epoll looks for; 0: it does not know us
+    cdef uint32_t interest                 # the events that epoll reports; 0: it does not know this socket
     cdef bint is_paused
     cdef bint is_eof                       # the peer sends nothing more: `eof_received` was called, or will be
     cdef bint is_over                      # closing: nothing is read any more
     cdef bint is_lost                      # `connection_lost` was called, or will be
     cdef bint is_full                      # `pause_writing` was called
-    cdef readonly SendBuffer waiting                 # what the socket has not taken; None: nothing
+    cdef readonly SendBuffer waiting     # what the socket has not taken; None: nothing
 
     cdef int watch_events(self) except -1
     cdef int ready(self, uint32_t events) except -1

@@ -1,4 +1,4 @@
-# Many sends in one system call.
+# SendRing: many sends in one system call.
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 
 cdef enum:
@@ -8,7 +8,7 @@ cdef struct Sending:
     int fd
     uint32_t size
     const void* data
-    int32_t sent                           # as `send` answers: how many bytes, or -errno
+    int32_t sent                           # what `send` returns: how many bytes, or -errno
 
 cdef struct Submission:                    # io_uring_sqe
     uint32_t opcode                        # with flags and priority, which are 0

@@ -55,10 +55,10 @@ cdef extern from "sys/socket.h" nogil:
 
 cdef enum:
     OP_SEND = 26
-    OPS = 32                               # that we ask about
+    OPS = 32                               # operations that are probed
     SINGLE_MMAP = 1                        # a feature: both queues in one mapping
     SUBMISSIONS_AT = 0x10000000            # where mmap finds the submissions' array
-    UNANSWERED = -2147483647               # `sent` of one that the kernel has said nothing of
+    UNANSWERED = -2147483647               # `sent` while the kernel has not answered
 
 cdef struct Offsets:                       # io_sqring_offsets, io_cqring_offsets: bytes from the mapping's begin
     uint32_t head
@@ -93,13 +93,13 @@ cdef struct Probe:                         # io_uring_probe
 
 
 cdef class SendRing:
-    """One thread's. Always true: between two calls nothing is under way; one that is broken is not used again."""
+    """A ring of one thread. Always true: between two calls no send is under way; a broken ring is not used again."""
 
     def __cinit__(self):
         self.fd = -1
 
     def __init__(self):
-        """Raises OSError where the system has none, or lets us have none."""
+        """Raises OSError if the system has no io_uring, or does not let us use it."""
         cdef Params params
         cdef Probe probe
         cdef uint8_t* base
@@ -147,7 +147,7 @@ cdef class SendRing:
             c_close(self.fd)
 
     cdef void send(self, Sending* sendings, uint32_t count) noexcept nogil:
-        """Send each, without waiting for room: what became of it stands in `sent` when this returns."""
+        """Send each without waiting for its socket; `sent` has the outcome when this returns."""
         cdef uint32_t n, taken = 0, begin = self.stop[0]
         cdef Submission* submission
         cdef int answer
@@ -166,13 +166,13 @@ cdef class SendRing:
             answer = ring_enter(self.fd, count - taken, 0)
             if answer <= 0 and not (answer < 0 and errno == EINTR):
                 self.is_broken = answer == 0 or (errno != EAGAIN and errno != EBUSY and errno != ENOMEM)
-                break                      # if it is not: the kernel has no memory for more just now
+                break                      # the kernel has no memory for more just now
             taken = load(self.first) - begin
         store(self.stop, begin + taken)
         self.reap(sendings, taken)
         for n in range(taken):
             if sendings[n].sent == UNANSWERED:
-                # Nobody knows what was sent of it, and it must not be sent twice: the connection ends.
+                # It is not known what was sent, and it must not be sent twice: the connection ends.
                 shutdown(sendings[n].fd, SHUT_RDWR)
                 sendings[n].sent = -EPIPE
         for n in range(taken, count):
@@ -181,7 +181,7 @@ cdef class SendRing:
                 sendings[n].sent = -errno
 
     cdef void reap(self, Sending* sendings, uint32_t count) noexcept nogil:
-        """Take the answers to those that the kernel has taken. They are there already; that is not relied on."""
+        """Take the completions of the submitted sends. They are there already, but that is not relied on."""
         cdef uint32_t at = self.done_first[0], stop = at + count
         cdef Completion* completion
         while True:
@@ -193,5 +193,5 @@ cdef class SendRing:
             if at == stop:
                 return
             if ring_enter(self.fd, 0, 1) < 0 and errno != EINTR:
-                self.is_broken = True      # it is not used again: late answers would be taken for others'
+                self.is_broken = True      # not used again: late completions would be taken for those of other sends
                 return

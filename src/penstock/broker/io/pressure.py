@@ -1,4 +1,4 @@
-"""Pressure: whether somebody on this machine waits for a processor, from the kernel's own account of it (PSI).
+"""Pressure: whether a task on this machine waits for a processor, by the kernel's pressure stall information (PSI).
 
 A loop that polls takes nothing from anybody while a processor is free. Where none is, its clients wait until it sleeps.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 
 PATH = "/proc/pressure/cpu"
-WINDOW_S = 0.004  # how long the account is watched before it is judged: less says nothing
-SHORT = 0.05  # somebody waited for this part of the time; on a quiet machine it is a tenth of that at most
-REST_S = 0.01  # how long nobody polls once processors were short, …
+WINDOW_S = 0.004  # how long PSI is measured before it is judged: less says nothing
+SHORT = 0.05  # some task waited for this part of the time; on a quiet machine it is a tenth of that at most
+REST_S = 0.01  # how long the loop does not poll once processors were short, …
 REST_S_MAX = 0.64  # … twice as long each time when they still are, up to this
 
 
@@ -18,7 +18,7 @@ class Pressure:
     """The processors' load, as far as polling has to know it."""
 
     def __init__(self, path: str = PATH) -> None:
-        """OSError: this kernel keeps no such account."""
+        """OSError: this kernel has no PSI."""
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             self._waited_us = self._read()
@@ -26,14 +26,14 @@ class Pressure:
             os.close(self._fd)
             raise
         self._since = 0.0
-        self._until = 0.0  # nobody polls before that
+        self._until = 0.0  # the loop does not poll before that
         self._rest_s = REST_S
 
     def close(self) -> None:
         os.close(self._fd)
 
     def is_short(self, now: float) -> bool:
-        """Whether polling would take a processor that somebody waits for; `now` runs in seconds and never goes back."""
+        """Whether polling would take a processor for which a task waits; `now` is monotonic, in seconds."""
         if now < self._until:
             return True
         elapsed = now - self._since

@@ -1,9 +1,9 @@
-# What waits for a socket, in pieces of memory that are handed on and never moved; and where such memory comes from and goes to.
+# SendBuffer: bytes that wait for a socket, in pieces of memory that are handed on and never copied; and the pool of such memory.
 from libc.stdint cimport uint8_t
 
 cdef enum:
-    PIECE_SIZE = 262144                    # of a piece; a frame that is larger has one of its own
-    SMALL_MAX = 65536                      # buffers up to this are the C library's, larger ones pages of their own
+    PIECE_SIZE = 262144                    # of a piece; a larger frame has a piece of its own
+    SMALL_MAX = 65536                      # buffers up to this are from malloc, larger ones are mapped
 
 cdef extern from "sys/uio.h" nogil:
     cdef struct iovec:

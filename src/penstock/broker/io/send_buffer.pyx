@@ -1,4 +1,4 @@
-"""SendBuffer: bytes that wait for a socket, and the memory that they lie in.
+"""SendBuffer: bytes that wait for a socket, and the memory in which they lie.
 
 A client that does not read may have tens of megabytes waiting. One growing buffer for them is copied again and again while
 it grows, and giving it back to the system takes the loop 4 ms: a hundred such clients that are cut at once kept everybody
@@ -37,38 +37,38 @@ cdef extern from "sys/socket.h" nogil:
     int MSG_DONTWAIT, MSG_NOSIGNAL
 
 cdef enum:
-    SIZES = 4                              # PIECE_SIZE and its doubles: what spares are kept of, by size
-    SPARE_KEPT = 16777216                  # bytes of spares that stay for good
-    COOL_NS = 50000000                     # spares above that go once they were not needed for so long
-    AT_ONCE = 64                           # spares that the thread takes under one hold of the lock
+    SIZES = 4                              # spares are kept of PIECE_SIZE and its doubles
+    SPARE_KEPT = 16777216                  # bytes of spares that are never freed
+    COOL_NS = 50000000                     # spares above that are freed when they were not needed for so long
+    AT_ONCE = 64                           # spares that the thread takes while it holds the lock once
     PAGE = 4096
     PARTS_MAX = 64                         # pieces that one call sends, …
     SEND_MAX = 4194304                     # … and bytes
 
 PIECE_BYTES, SPARE_BYTES = PIECE_SIZE, SPARE_KEPT
 
-cdef struct Spare:                         # lies in the memory that it is about
+cdef struct Spare:                         # stored in the spare memory itself
     Spare* next
     size_t size
     bint is_mapped                         # else it is the C library's
 
 # One set for the process: below the lock.
 cdef pthread_mutex_t _lock
-cdef pthread_cond_t _asked                 # the thread has something to do
-cdef pthread_cond_t _rested                # … and has nothing to do any more
+cdef pthread_cond_t _wake                 # the thread has something to do
+cdef pthread_cond_t _is_idle                # … and has nothing more to do
 cdef Spare* _spares[SIZES]
 cdef Py_ssize_t _counts[SIZES]
-cdef Py_ssize_t _lowest[SIZES]             # the fewest that there were since the thread last looked
+cdef Py_ssize_t _lowest[SIZES]             # the fewest spares of each size since the thread last looked
 cdef size_t _spare_bytes = 0
-cdef Spare* _doomed = NULL                 # to be freed
+cdef Spare* _to_free = NULL                 # to be freed
 cdef size_t _doomed_bytes = 0
 cdef size_t _freed_bytes = 0               # so far, by the thread
 cdef bint _has_thread = False
 cdef bint _is_at_work = False              # it is freeing something just now
 
 pthread_mutex_init(&_lock, NULL)
-timed_cond_init(&_asked)
-pthread_cond_init(&_rested, NULL)
+timed_cond_init(&_wake)
+pthread_cond_init(&_is_idle, NULL)
 
 
 cdef void _before_fork() noexcept nogil:
@@ -83,8 +83,8 @@ cdef void _in_child() noexcept nogil:
     """The thread is not there any more; the memory is."""
     global _has_thread, _is_at_work
     pthread_mutex_init(&_lock, NULL)
-    timed_cond_init(&_asked)
-    pthread_cond_init(&_rested, NULL)
+    timed_cond_init(&_wake)
+    pthread_cond_init(&_is_idle, NULL)
     _has_thread = _is_at_work = False
 
 
@@ -105,7 +105,7 @@ cdef void _release(Spare* first) noexcept nogil:
 
 
 cdef Spare* _cooled(size_t* size) noexcept nogil:
-    """Take out some of the spares that nobody needed for a while, down to SPARE_KEPT: largest first. Under the lock."""
+    """Take out some of the spares that were not needed for a while, largest first, down to SPARE_KEPT. The caller holds the lock."""
     cdef Spare* found = NULL
     cdef Spare* spare
     cdef int at = SIZES, count = 0
@@ -121,34 +121,34 @@ cdef Spare* _cooled(size_t* size) noexcept nogil:
 
 
 cdef void* _free(void* _) noexcept nogil:
-    global _doomed, _doomed_bytes, _freed_bytes, _is_at_work
+    global _to_free, _doomed_bytes, _freed_bytes, _is_at_work
     cdef Spare* found
     cdef size_t size
     cdef timespec until
     cdef int at
     pthread_mutex_lock(&_lock)
     while True:
-        found = _doomed
+        found = _to_free
         size = _doomed_bytes
-        _doomed = NULL
+        _to_free = NULL
         _doomed_bytes = 0
         if found == NULL and _spare_bytes <= SPARE_KEPT:
             for at in range(SIZES):
                 _lowest[at] = 0
-            pthread_cond_broadcast(&_rested)
-            pthread_cond_wait(&_asked, &_lock)
+            pthread_cond_broadcast(&_is_idle)
+            pthread_cond_wait(&_wake, &_lock)
             continue
         if found == NULL:
             found = _cooled(&size)
         if found == NULL:
-            for at in range(SIZES):        # from now on we look who needs them
+            for at in range(SIZES):        # from now on the fewest are counted again
                 _lowest[at] = _counts[at]
             clock_gettime(CLOCK_MONOTONIC, &until)
             until.tv_nsec += COOL_NS
             if until.tv_nsec >= 1000000000:
                 until.tv_nsec -= 1000000000
                 until.tv_sec += 1
-            pthread_cond_timedwait(&_asked, &_lock, &until)
+            pthread_cond_timedwait(&_wake, &_lock, &until)
             continue
         _is_at_work = True
         pthread_mutex_unlock(&_lock)
@@ -160,30 +160,30 @@ cdef void* _free(void* _) noexcept nogil:
 
 
 cdef void _ask_thread() noexcept nogil:
-    """Have it look. Under the lock."""
+    """Wake the thread. The caller holds the lock."""
     global _has_thread
     cdef pthread_t thread
     if not _has_thread:
         if pthread_create(&thread, NULL, _free, NULL):
-            return                         # there is none to be had: what is doomed waits for the next who asks
+            return                         # no thread could be started: the memory is freed after the next attempt
         pthread_detach(thread)
         _has_thread = True
-    pthread_cond_signal(&_asked)
+    pthread_cond_signal(&_wake)
 
 
 cdef void _doom(Spare* spare) noexcept nogil:
-    """Under the lock."""
-    global _doomed, _doomed_bytes
-    cdef bint is_first = _doomed == NULL
-    spare.next = _doomed
-    _doomed = spare
+    """The caller holds the lock."""
+    global _to_free, _doomed_bytes
+    cdef bint is_first = _to_free == NULL
+    spare.next = _to_free
+    _to_free = spare
     _doomed_bytes += spare.size
     if is_first:
         _ask_thread()
 
 
 cdef void free_aside(void* data, size_t size) noexcept nogil:
-    """Free what `malloc` gave, where it is large beside whoever has it: to give much back to the system takes its time."""
+    """Free memory of `malloc`; a large block in the thread, since the system takes long to take it back."""
     cdef Spare* spare = <Spare*>data
     if data == NULL or size < PIECE_SIZE:
         free(data)
@@ -198,7 +198,7 @@ cdef void free_aside(void* data, size_t size) noexcept nogil:
 # Buffers.
 
 cdef inline int _size_class(size_t size) noexcept nogil:
-    """Which spares are at least so large; SIZES: none are kept."""
+    """The index of the smallest spares that are large enough; SIZES: there are none so large."""
     cdef int at = 0
     while at < SIZES and (<size_t>PIECE_SIZE << at) < size:
         at += 1
@@ -217,7 +217,7 @@ cdef Spare* _take_spare(int at) noexcept nogil:
 
 
 cdef uint8_t* take_buffer(size_t wanted, size_t* capacity) noexcept nogil:
-    """Memory for `wanted` bytes or more, for `give_buffer`; NULL: there is none."""
+    """Memory for `wanted` bytes or more, to be returned with `give_buffer`; NULL: out of memory."""
     cdef int at
     cdef void* data
     if wanted <= SMALL_MAX:
@@ -238,7 +238,7 @@ cdef uint8_t* take_buffer(size_t wanted, size_t* capacity) noexcept nogil:
 
 
 cdef void give_buffer(uint8_t* data, size_t capacity) noexcept nogil:
-    """Give back what `take_buffer` gave."""
+    """Return memory of `take_buffer`."""
     global _spare_bytes
     cdef Spare* spare = <Spare*>data
     cdef int at
@@ -272,8 +272,8 @@ def wait_until_freed():
     """Return when the thread has nothing to do: for tests."""
     with nogil:
         pthread_mutex_lock(&_lock)
-        while _has_thread and (_doomed != NULL or _is_at_work or _spare_bytes > SPARE_KEPT):
-            pthread_cond_wait(&_rested, &_lock)
+        while _has_thread and (_to_free != NULL or _is_at_work or _spare_bytes > SPARE_KEPT):
+            pthread_cond_wait(&_is_idle, &_lock)
         pthread_mutex_unlock(&_lock)
 
 
@@ -303,23 +303,23 @@ cdef class SendBuffer:
 
     cdef int add(self, const uint8_t* data, size_t size) except -1:
         """A copy of some bytes."""
-        cdef size_t room = 0, capacity
+        cdef size_t space = 0, capacity
         cdef uint8_t* buffer
         if self.last != NULL:
-            room = min(self.last.capacity - self.last.stop, size)
-            memcpy(self.last.data + self.last.stop, data, room)
-            self.last.stop += room
-            self.size += room
-        if room == size:
+            space = min(self.last.capacity - self.last.stop, size)
+            memcpy(self.last.data + self.last.stop, data, space)
+            self.last.stop += space
+            self.size += space
+        if space == size:
             return 0
-        # Small ones first: most who wait have little waiting.
-        capacity = max(size - room, <size_t>512 if self.last == NULL else self.last.capacity * 2)
-        buffer = take_buffer(max(min(capacity, <size_t>PIECE_SIZE), size - room), &capacity)
+        # A small buffer first: most clients have few bytes waiting.
+        capacity = max(size - space, <size_t>512 if self.last == NULL else self.last.capacity * 2)
+        buffer = take_buffer(max(min(capacity, <size_t>PIECE_SIZE), size - space), &capacity)
         if buffer == NULL:
             raise MemoryError
-        memcpy(buffer, data + room, size - room)
+        memcpy(buffer, data + space, size - space)
         try:
-            self.append(buffer, 0, size - room, capacity)
+            self.append(buffer, 0, size - space, capacity)
         except MemoryError:
             give_buffer(buffer, capacity)
             raise
@@ -340,7 +340,7 @@ cdef class SendBuffer:
         return 0
 
     cdef int spread(self, iovec* parts, int count_max, size_t size_max) noexcept nogil:
-        """Where the first of it lies: how many parts."""
+        """Fill `parts` with the first pieces: how many there are."""
         cdef Piece* piece = self.first
         cdef int count = 0
         cdef size_t size = 0
@@ -353,7 +353,7 @@ cdef class SendBuffer:
         return count
 
     cdef ssize_t send(self, int fd) noexcept nogil:
-        """Send the first of it, without waiting: as `send` answers. What was sent is dropped."""
+        """Send the first pieces without waiting, and drop what was sent; returns what `send` does."""
         cdef iovec parts[PARTS_MAX]
         cdef msghdr message
         cdef ssize_t sent
@@ -366,7 +366,7 @@ cdef class SendBuffer:
         return sent
 
     cdef void drop(self, size_t size) noexcept nogil:
-        """So many bytes are not wanted any more."""
+        """Drop the first `size` bytes."""
         cdef Piece* piece
         cdef size_t part
         self.size -= size
@@ -385,7 +385,7 @@ cdef class SendBuffer:
     cdef void clear(self) noexcept nogil:
         self.drop(self.size)
 
-    # For tests, and for those whose transports are Python's.
+    # For tests, and for transports in Python.
 
     @property
     def count(self):
@@ -398,7 +398,7 @@ cdef class SendBuffer:
 
     @property
     def capacity_max(self):
-        """Of the largest piece."""
+        """The size of the largest piece."""
         cdef Piece* piece = self.first
         cdef size_t found = 0
         while piece != NULL:

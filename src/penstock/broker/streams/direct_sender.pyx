@@ -1,4 +1,4 @@
-"""DirectSender: stored messages as answers to direct gets, from the block to the client's buffer without an object between.
+"""DirectSender: answers direct gets with stored messages, from the block to the client's buffer without a Python object between.
 
 The answer is the message's payload, and its headers with where it comes from behind them. Rules: docs/wire.md, "Direct get".
 """
@@ -18,7 +18,7 @@ from penstock.format.record cimport Record
 from penstock.broker.routing.sublist cimport Sublist
 
 cdef enum:
-    OWN_SIZE_MAX = 256                     # what we add to a message's headers, without stream and subject
+    OWN_SIZE_MAX = 256                     # bytes that are added to a message's headers, without stream and subject
 
 cdef int64_t NS_PER_SECOND = 1000000000
 cdef int64_t SECONDS_PER_DAY = 86400
@@ -57,7 +57,7 @@ cdef class DirectSender:
     cdef bytes head                        # "Nats-Stream: S\r\nNats-Subject: "
     cdef uint8_t* text
     cdef size_t capacity
-    cdef int64_t day                       # whose date stands in `date`
+    cdef int64_t day                       # the day of `date`
     cdef uint8_t date[10]
 
     def __cinit__(self, Router router not None, Sublist sublist not None, StreamEngine engine not None, bytes stream not None):
@@ -81,7 +81,7 @@ cdef class DirectSender:
         return True
 
     def send_placed(self, bytes reply not None, uint64_t seq, uint64_t pending, uint64_t last):
-        """As `send`, for one of several: how many are still to come, and which came before. Its size, -1 for none."""
+        """As `send`, for one of several messages, with how many follow and the sequence of the last one. Its size, or -1 if there is none."""
         cdef Record record
         cdef const uint8_t* found = self._find(seq, &record)
         if found == NULL:
@@ -132,7 +132,7 @@ cdef class DirectSender:
             return NULL
         found = engine.record_at(index.blocks[at], <uint32_t>row, seq, record)
         if record.flags & FLAG_ERASED:
-            return NULL                    # by another process, since we looked
+            return NULL                    # removed by another process meanwhile
         return found
 
     cdef uint32_t _headers(self, const uint8_t* block, const Record* record, bint is_placed, uint64_t pending,
@@ -152,7 +152,7 @@ cdef class DirectSender:
             self.capacity = wanted + wanted // 2
         out = self.text
         if record.flags & FLAG_HEADERS and record.headers_size > 2:
-            memcpy(out, block + record.headers, record.headers_size - 2)      # the empty line comes at our end
+            memcpy(out, block + record.headers, record.headers_size - 2)      # the empty line follows our own headers
             out += record.headers_size - 2
         else:
             memcpy(out, b"NATS/1.0\r\n", 10)
