@@ -128,7 +128,7 @@ class Store:
         return False
 
     def prepare_checkpoint(self) -> None:
-        """Do what the next checkpoint needs and what works without the stream's lock: most of the waiting for the disk."""
+        """Do what the next checkpoint needs and needs no lock of the stream: most of the waiting for the disk."""
 
     def submit(self, begins: bool = False) -> int:
         """Hand all that was appended to the commit threads: the position at which it is durable.
@@ -312,8 +312,8 @@ class Store:
     # Time. That of the clock which never jumps: `now`, `next_due` and what is in the wheel.
 
     def note_lead(self, first_seq: int, lead_ns: int, now: int, is_late: bool) -> int:
-        """The engine: from the next message on, times are so far ahead of when they are taken. How much smaller that may
-        become before we are told again."""
+        """From `first_seq` on, message times are `lead_ns` ahead of `now`. Returns how much smaller the lead may become
+        before the engine calls again."""
         return self.ages.note_lead(first_seq, lead_ns, now, is_late)
 
     def forget_leads_above(self, seq: int) -> None:
