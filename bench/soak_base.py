@@ -36,6 +36,7 @@ PADDING = b"." * 120
 PAYLOAD = b"." * 1000  # of the bounded stream, so that it fills a block and drops one every half a minute
 FILL_BURST = 250
 FILLED = 2  # times as many messages as it keeps, before anything is measured
+QUEUE_FILL, QUEUE_FILL_SIZE = 120, 100_000  # of the queue: more than a block, for which it needs 5 minutes
 # What the server's configuration says, so that a subscriber that does not read is cut off soon, and by both its limits.
 MAX_PENDING, WRITE_DEADLINE_S = 8 << 20, 2
 RECEIVE_BUFFER = 4096  # the system has little room for what it does not read
@@ -96,6 +97,9 @@ class Base:
             name=STREAM, subjects=["base.>"], max_msgs=self.max_msgs, duplicate_window=DEDUPE_S, allow_direct=True
         )
         await js.add_stream(name=QUEUE, subjects=["work.>"], retention="workqueue")
+        async with await self.load.wire() as wire:  # the memory of the block that is written has been used as a whole
+            await wire.publish([Out("work.fill", bytes(QUEUE_FILL_SIZE)) for _ in range(QUEUE_FILL)])
+        await js.purge_stream(QUEUE)
         await js.add_consumer(
             STREAM, ConsumerConfig(durable_name="reader", ack_policy=AckPolicy.ALL, max_ack_pending=100_000)
         )
