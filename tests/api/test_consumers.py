@@ -367,7 +367,7 @@ def test_both_doors_see_the_same_consumers(tmp_path: Path, storage: str) -> None
                 place.caller.listen("$JS.EVENT.ADVISORY.CONSUMER.>")
                 await make(place.caller, "C")
                 stream = database.get_stream("S")
-                with stream._lock:
+                with stream.locked():
                     assert list(stream.consumers.by_name) == ["C"]
                     stream.consumers.delete("C")
                 assert await code(place.caller.api("CONSUMER.INFO.S.C")) == 10014

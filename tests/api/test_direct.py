@@ -210,7 +210,7 @@ def test_a_stream_that_another_thread_holds_is_waited_for_outside_of_the_loop(ru
         is_held, may_go = threading.Event(), threading.Event()
 
         def hold() -> None:
-            with stream._lock:
+            with stream.locked():
                 is_held.set()
                 may_go.wait(10)
 

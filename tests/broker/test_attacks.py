@@ -151,7 +151,7 @@ def test_a_consumer_made_before_the_loop_hears_that_its_namesake_is_gone_is_serv
             thread = threading.Thread(target=stream.delete_consumer, args=("C",))
             thread.start()
             thread.join()
-            with stream._lock:
+            with stream.locked():
                 consumers.create(rules.admit(config, stream.config, consumers.configs))
 
         assert server._loop is not None

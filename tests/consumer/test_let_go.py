@@ -38,7 +38,7 @@ def test_nothing_is_left_that_nobody_needs(tmp_path: Path, seed: int) -> None:
             elif consumers:
                 name = chance.choice(sorted(consumers))
                 del consumers[name]
-                with stream._lock:
+                with stream.locked():
                     gone = stream.consumers.delete(name, lets_go=False)
                     seq = stream.consumers.let_go(gone, 3)
                     while seq:

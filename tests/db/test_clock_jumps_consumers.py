@@ -131,7 +131,7 @@ def test_who_waits_for_the_end_of_a_pause_looks_at_the_clock(bench: Bench) -> No
         reader = threading.Thread(target=lambda: found.extend(one.seq for one in consumer.fetch(1, timeout=600)))
         reader.start()
         assert is_waiting.wait(60)
-        with bench.stream._lock:  # it has looked, and nothing is to come
+        with bench.stream.locked():  # it has looked, and nothing is to come
             bench.clock.jump(2 * HOUR)
         reader.join(timeout=60)
     assert found == [1] and looks[:2] == [1.0, 1.0]

@@ -228,7 +228,7 @@ def test_a_fetch_waits_for_a_publish(orders: penstock.Stream) -> None:
     wait_for_listener(orders)
     orders.publish("orders.x", b"")
     thread.join(30)
-    assert got == [11] and orders._listeners == []
+    assert got == [11] and orders.listeners == []
 
 
 def test_a_fetch_waits_for_a_deadline(orders: penstock.Stream) -> None:
@@ -319,7 +319,7 @@ def test_a_fetch_that_waits_hears_of_the_end(db: penstock.Database, orders: pens
 def wait_for_listener(stream: penstock.Stream) -> None:
     """Until somebody waits for news of the stream, a hundred seconds at most."""
     for _ in range(20_000):
-        if stream._listeners:
+        if stream.listeners:
             return
         threading.Event().wait(0.005)
     raise AssertionError("nobody waits")
@@ -427,7 +427,7 @@ def test_one_without_a_name_goes_with_its_handle(db: penstock.Database, root: Pa
 
 def test_a_handle_that_is_collected_under_the_lock_goes_later(orders: penstock.Stream) -> None:
     handle = orders.consumer()
-    with orders._lock:
+    with orders.locked():
         del handle
         gc.collect()
         assert len(orders.consumers()) == 1
@@ -688,7 +688,7 @@ def test_a_fetch_that_is_cancelled_keeps_nothing_back(root: Path) -> None:
             has_lock, may_go = threading.Event(), threading.Event()
 
             def hold() -> None:
-                with stream.sync_stream._lock:
+                with stream.sync_stream.locked():
                     has_lock.set()
                     may_go.wait(30)
 

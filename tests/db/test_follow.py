@@ -118,7 +118,7 @@ def test_a_follower_ends_after_its_timeout_and_begins_where_it_is_told(root: Pat
         later = stream.follow(start_seq=7, timeout=0.01)
         stream.publish_many([("S", b""), ("S", b"")])
         assert [msg.seq for msg in later] == [7]
-        assert stream._listeners == []
+        assert stream.listeners == []
 
 
 def test_a_reader_in_the_same_process_looks_again_at_each_question(root: Path) -> None:

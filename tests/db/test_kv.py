@@ -190,14 +190,14 @@ def test_a_watch_gives_what_there_is_then_none_then_what_comes(kv: KeyValue) -> 
         assert short(watcher) == [("c", b"3", "PUT"), ("a", b"", "PURGE")]
     with pytest.raises(StopIteration):
         next(watcher)
-    assert kv.stream._listeners == []
+    assert kv.stream.listeners == []
 
 
 def test_a_watch_that_is_let_go_of_listens_no_more(kv: KeyValue) -> None:
     watcher = kv.watch()
-    assert next(watcher) is None and len(kv.stream._listeners) == 1
+    assert next(watcher) is None and len(kv.stream.listeners) == 1
     del watcher
-    assert kv.stream._listeners == []
+    assert kv.stream.listeners == []
 
 
 def test_a_watch_of_some_keys_has_its_options(kv: KeyValue) -> None:

@@ -47,7 +47,7 @@ def test_the_parts_of_a_stream_are_dead_right_after(db: Database, storage: str) 
     with no_collector():
         stream = db.stream("S", subjects=["s.>"], storage=storage)
         stream.publish("s.a", b"x")
-        parts = [weakref.ref(one) for one in (stream, stream.store, stream.consumers, stream._rules, stream._lock)]
+        parts = [weakref.ref(one) for one in (stream, stream.store, stream.consumers, stream.rules, stream._lock)]
         db.delete_stream("S")
         del stream
         assert [part() for part in parts] == [None] * len(parts)
@@ -131,7 +131,7 @@ def test_a_follower(db: Database) -> None:
         waiting = stream.follow(start_seq=1)  # is dropped where it stands
         next(waiting)
         del waiting
-        assert not stream._listeners
+        assert not stream.listeners
         db.delete_stream("S")
 
     assert_leaves_nothing(cycle)

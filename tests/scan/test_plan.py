@@ -129,7 +129,7 @@ def test_the_view_from_the_checkpoint_alone_is_the_whole_one(tmp_path: Path, con
     choose = random.Random(seed)
     from_checkpoint = 0
     db = fill(tmp_path / "data", 50, **config)
-    db.stream("S")._rules.store.write_checkpoint()
+    db.stream("S").rules.store.write_checkpoint()
     root, disk = str(tmp_path / "data" / "$G" / "S"), Disk()
     for _ in range(25):
         stream = db.stream("S")
@@ -144,7 +144,7 @@ def test_the_view_from_the_checkpoint_alone_is_the_whole_one(tmp_path: Path, con
         elif act < 0.8:
             stream.purge(f"s.{choose.randrange(9)}")
         elif act < 0.85:
-            stream._rules.store.write_checkpoint()
+            stream.rules.store.write_checkpoint()
         elif act < 0.92:
             adopt_some(tmp_path / "data", choose.randrange(1, 100))
         else:
@@ -152,7 +152,7 @@ def test_the_view_from_the_checkpoint_alone_is_the_whole_one(tmp_path: Path, con
             if choose.random() < 0.5:
                 from_checkpoint += compare(root, disk)
             db = penstock.open(tmp_path / "data", durability="os")
-        db.stream("S")._rules.store.files.summaries.finish()  # else one that comes between the looks is seen by one
+        db.stream("S").rules.store.files.summaries.finish()  # else one that comes between the looks is seen by one
         from_checkpoint += compare(root, disk)
     db.close()
     assert compare(root, disk), "a closed stream needs no look at its blocks"
@@ -223,7 +223,7 @@ def test_a_truncated_stream_fails_and_says_why(tmp_path: Path) -> None:
     with fill(tmp_path / "data") as db:
         parts = plan(open_views(tmp_path / "data")[0], min_parts=3)
         stream = db.stream("S")
-        stream._rules.store.truncate(150)
+        stream.rules.store.truncate(150)
         stream.publish_many([("s.new", b"new")] * 150)
         assert seqs(parts[:1]) == list(range(1, parts[0].high))
         for mode in ("fail", "skip", "quarantine"):

@@ -85,7 +85,7 @@ def test_a_stream_that_changes_under_a_query(spark: SparkSession, tmp_path: Path
         frame = spark.read.format("penstock").load(str(tmp_path / "data"))
         planned = frame.rdd  # the partitions are fixed now
         assert planned.getNumPartitions() == 1
-        stream._rules.store.truncate(10)
+        stream.rules.store.truncate(10)
         stream.publish_many([("s", b"other")] * 30)
         text = told(planned.count)
         assert (

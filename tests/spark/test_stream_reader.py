@@ -385,7 +385,7 @@ def test_a_truncated_stream_is_noticed_also_when_it_has_grown_again(store: Datab
     fill(store, "S", 50)
     query = Query(reader_of(store.path, stream="S"))
     query.run()
-    store.stream("S")._rules.store.truncate(30)  # type: ignore[attr-defined]
+    store.stream("S").rules.store.truncate(30)  # type: ignore[attr-defined]
     if refill:
         fill(store, "S", refill)
     with pytest.raises(PenstockSparkError, match=r"StreamTruncated: stream S .*message 50.*after 30 were taken back"):

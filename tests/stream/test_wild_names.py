@@ -122,8 +122,8 @@ def test_the_library_refuses_to_publish_to_them_but_reads_them(tmp_path: Path) -
         stream = database.create_stream(config())
         with pytest.raises(BadSubject):
             stream.publish("t.*", b"")
-        with stream._lock:
-            assert stream._rules.take(sent(("t.*", b"1"), ("t.>.c", b"2"), ("t.a", b"3")))[0] == []
+        with stream.locked():
+            assert stream.rules.take(sent(("t.*", b"1"), ("t.>.c", b"2"), ("t.a", b"3")))[0] == []
             stream.store.commit()
         with pytest.raises(BadSubject):
             stream.publish("t.*", b"")  # known by now, and refused all the same

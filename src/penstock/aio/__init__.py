@@ -14,7 +14,8 @@ loop, and those that come during a sync, share one sync. Long work (purges, list
 
 from penstock.aio.buckets import KeyValue, ObjectStore
 from penstock.aio.consumer import Consumer, ConsumerMessage
-from penstock.aio.database import Database, Stream, open
+from penstock.aio.database import Database, open
+from penstock.aio.stream import Stream
 from penstock.aio.watcher import Watcher
 
 __all__ = ["Consumer", "ConsumerMessage", "Database", "KeyValue", "ObjectStore", "Stream", "Watcher", "open"]

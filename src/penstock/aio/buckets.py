@@ -1,4 +1,4 @@
-"""KeyValue and ObjectStore for event loops: the names and rules of `penstock.db.buckets.kv` and `penstock.db.buckets.objects`.
+"""KeyValue and ObjectStore for event loops: the names and rules of `penstock.db.buckets`.
 
 What writes one message appends at once and waits for the commit threads; what may be long runs in a thread.
 """
@@ -20,7 +20,7 @@ from penstock.db.buckets.objects import ObjectStoreStatus, Source
 from penstock.errors import KeyExists, RevisionMismatch, WrongLastSequence
 
 if TYPE_CHECKING:
-    from penstock.aio.database import Stream
+    from penstock.aio.stream import Stream
 
 
 class KeyValue:
@@ -125,7 +125,7 @@ class KeyValue:
 
 
 class ObjectStore:
-    """An object store on an event loop; as `penstock.db.buckets.objects.ObjectStore`. Files are read and written in threads."""
+    """An object store on an event loop, as `penstock.db.buckets.objects`. Files are read and written in threads."""
 
     def __init__(self, sync: objects.ObjectStore, stream: Stream) -> None:
         self._sync = sync

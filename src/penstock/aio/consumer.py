@@ -24,7 +24,7 @@ from penstock.db.consumer_message import DeliveredMessage
 from penstock.errors import StoreClosed
 
 if TYPE_CHECKING:
-    from penstock.aio.database import Stream
+    from penstock.aio.stream import Stream
 
 TURN = 64  # messages between two turns of the loop
 
@@ -131,12 +131,12 @@ class Consumer:
         return self.messages()
 
     async def _take(self, batch: int) -> Taken:
-        lock = self._stream._sync._lock
-        if lock.acquire(blocking=False):
+        stream = self._stream.sync_stream
+        if stream.try_lock():
             try:
                 return self._sync._take(batch)
             finally:
-                lock.release()
+                stream.unlock()
         taking = asyncio.ensure_future(asyncio.to_thread(self._sync._take, batch))
         try:
             return await asyncio.shield(taking)

@@ -13,7 +13,7 @@ from penstock.db.buckets.watcher import converted
 from penstock.errors import StoreClosed
 
 if TYPE_CHECKING:
-    from penstock.aio.database import Stream
+    from penstock.aio.stream import Stream
 
 T = TypeVar("T")
 

@@ -16,6 +16,7 @@ import msgspec
 from penstock.api.messages import GET, SEQ_STOP, find_seq
 from penstock.base.subject import is_valid_filter
 from penstock.broker.streams.direct_sender import DirectSender
+from penstock.db.loop_commits import RETRY_S
 from penstock.errors import InvalidJson, StoreError
 from penstock.store.read.reader import Reader
 from penstock.wire.go_decode import decode_one
@@ -30,7 +31,6 @@ log = logging.getLogger("penstock.api")
 PREFIX_SIZE = len(b"$JS.API.DIRECT.GET.")
 SLICE = 1024  # messages of a batch that leave in one turn of the loop …
 SLICE_BYTES = 1 << 20  # … or as many bytes
-RETRY_S = 0.001  # until the next look at a lock that another thread had
 RESULTS_MAX = 1024  # sequences in the reply to a multi_last
 END = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n"
 EMPTY_REQUEST = b"NATS/1.0 408 Empty Request\r\n\r\n"
@@ -86,7 +86,6 @@ class Direct:
     def __init__(self, account: Account, stream: Stream, max_pending: int) -> None:
         self._stream = stream
         self._store = stream.store
-        self._lock = stream._lock
         self._is_file = stream.config.storage == "file"
         self._loop = account.turn.loop
         self._max_pending = max_pending
@@ -102,13 +101,13 @@ class Direct:
         except _Refused as refused:
             request.respond(b"", refused.status)
             return
-        if self._work or not self._lock.acquire(blocking=False):
+        if self._work or not self._stream.try_lock():
             self._later(self._waiting(request, wanted))
             return
         try:
             rest = self._answer(request, wanted)
         finally:
-            self._lock.release()
+            self._stream.unlock()
         if rest is not None:
             self._later(rest)
 
@@ -153,7 +152,7 @@ class Direct:
         if self._store.engine.is_closed:
             self._work.clear()
             return
-        if not self._lock.acquire(blocking=False):
+        if not self._stream.try_lock():
             self._loop.call_later(RETRY_S, self._go_on)
             return
         try:
@@ -163,7 +162,7 @@ class Direct:
             log.exception("a direct get failed")
             self._work.popleft()
         finally:
-            self._lock.release()
+            self._stream.unlock()
         if self._work:
             self._loop.call_soon(self._go_on)
 

@@ -56,19 +56,19 @@ def get(call: Call) -> Answer:
     ):
         raise BadRequest
     stream = call.account.stream(call.names[0]).stream
-    if not stream._lock.acquire(blocking=False):
+    if not stream.try_lock():
         return _get_later(stream, wanted)
     try:
         return _get(stream, wanted)
     finally:
-        stream._lock.release()
+        stream.unlock()
 
 
 async def _get_later(stream: Stream, wanted: dict[str, Any]) -> Fields:
     """Get a message while another thread holds the stream's lock: a helper thread waits, not the loop."""
 
     def wait() -> Fields:
-        with stream._lock:
+        with stream.locked():
             return _get(stream, wanted)
 
     return await asyncio.to_thread(wait)

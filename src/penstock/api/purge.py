@@ -54,11 +54,11 @@ def purge_in_slices(stream: Stream, subject: str, seq: int, keep: int) -> int:
     store, index, query = stream.store, stream.store.index, stream.store.query
     filters = [subject] if subject else []
     purged, most, others = 0, SEQ_STOP, None
-    with stream._lock:
+    with stream.locked():
         store.expire_if_due()
         start, stop = 1, seq or index.last_seq + 1
     while purged < most:
-        with stream._lock:
+        with stream.locked():
             start = query.next_seq((), start, stop)
             if not start:
                 break
@@ -72,7 +72,7 @@ def purge_in_slices(stream: Stream, subject: str, seq: int, keep: int) -> int:
         purged += found
         if found < SLICE:
             start = part
-    with stream._lock:
+    with stream.locked():
         store.commit()
         store.sweep_expiries()
         stream.consumers.purged(subject)

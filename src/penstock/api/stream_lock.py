@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.broker.streams.endpoint import RETRY_S
+from penstock.db.loop_commits import RETRY_S
 from penstock.errors import StreamNotFound
 
 if TYPE_CHECKING:
@@ -20,19 +20,18 @@ async def read_locked(intake: Intake, read: Callable[[], T]) -> T:
 
     Raises StreamNotFound if the stream was deleted while the request waited.
     """
-    lock = intake.stream._lock
-    if lock.acquire(blocking=False):
+    if intake.stream.try_lock():
         try:
             return _read_open(intake, read)
         finally:
-            lock.release()
+            intake.stream.unlock()
 
     return await asyncio.to_thread(read_locked_blocking, intake, read)
 
 
 def read_locked_blocking(intake: Intake, read: Callable[[], T]) -> T:
     """As `read_locked`, for a thread that may wait for the lock."""
-    with intake.stream._lock:
+    with intake.stream.locked():
         return _read_open(intake, read)
 
 
@@ -44,12 +43,11 @@ def _read_open(intake: Intake, read: Callable[[], T]) -> T:
 
 async def change_locked(intake: Intake, change: Callable[[], T]) -> T:
     """What `change` returns under the stream's lock, always in the loop's thread, as its subscribers require."""
-    lock = intake.stream._lock
-    while not lock.acquire(blocking=False):
+    while not intake.stream.try_lock():
         await asyncio.sleep(RETRY_S)
     try:
         if intake.is_closed:
             raise StreamNotFound
         return change()
     finally:
-        lock.release()
+        intake.stream.unlock()

@@ -296,7 +296,7 @@ class Importer:
             if seq <= store.index.last_seq:
                 store.note_id_and_expiry(seq, time, hashed, expiry)
                 if hashed is not None:
-                    stream._rules.remember_id(hashed, seq, time)
+                    stream.rules.remember_id(hashed, seq, time)
         self.done.messages[name] += taken
         if taken < batch.count:
             at, status = batch.refused(0, batch.count)[0]

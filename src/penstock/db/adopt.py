@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from penstock.db.stream import Stream
 
 WAIT_S = 60.0  # for a writer that is opening or closing
-RETRY_S = 0.02
+WRITER_RETRY_S = 0.02  # until the next attempt to open a store that another process has open
 Info = dict[str, Any]
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ def adopt_staged(stream: Stream, job: str, tasks: Sequence[Info], query: str = "
     With a query, its batches are counted: one that is not above the last adopted is known, and nothing is done.
     """
     check_batch(job, tasks, query, batch)
-    store = stream._rules.store
+    store = stream.rules.store
     if not isinstance(store, FileStore):
         raise StoreError(f"stream {stream.name} is kept in memory: nothing can be staged for it")
     if store.engine.log.failure() is not None:
@@ -86,8 +86,8 @@ def adopt_staged(stream: Stream, job: str, tasks: Sequence[Info], query: str = "
     )
     for seq, stored, hashed, _ in marks:
         if hashed is not None:
-            stream._rules.remember_id(hashed, seq, stored)
-    stream._rules._last_id = None
+            stream.rules.remember_id(hashed, seq, stored)
+    stream.rules._last_id = None
     stream.consumers.drop_unneeded()
     discard_job(store.paths.root, job, store.disk)
     sweep(store.paths.root, query, batch, store.disk)
@@ -109,7 +109,7 @@ def _without_duplicates(
     stream: Stream, store: FileStore, job: str, staged: list[list[StagedBlock]], has_times: bool, keep_seqs: bool
 ) -> tuple[list[list[StagedBlock]], int]:
     """The staged blocks without the messages whose ids the stream has seen, or an earlier one of them; how many."""
-    rules, now = stream._rules, store.clock.now_ns()
+    rules, now = stream.rules, store.clock.now_ns()
     if not rules.config.duplicate_window or not any(block.summary.ids for task in staged for block in task):
         return staged, 0
     seen: set[bytes] = set()
@@ -208,7 +208,7 @@ def as_writer(path: str | os.PathLike[str], account: str, do: Callable[[Database
             except ConnectionError:
                 if time.monotonic() > deadline:
                     raise
-            time.sleep(RETRY_S)
+            time.sleep(WRITER_RETRY_S)
             continue
         with db:
             return do(db)

@@ -125,7 +125,7 @@ class Consumer:
     def _wait_for(self, batch: int, timeout: float | None) -> Taken:
         stop = None if timeout is None else time.monotonic() + timeout
         woken = threading.Event()
-        self._stream._listeners.append(woken.set)
+        self._stream.listeners.append(woken.set)
         try:
             while True:
                 woken.clear()
@@ -135,13 +135,13 @@ class Consumer:
                     return taken
                 woken.wait(min((wait for wait in (taken.wait_s, left) if wait is not None), default=None))
         finally:
-            self._stream._listeners.remove(woken.set)
+            self._stream.listeners.remove(woken.set)
 
     def _take(self, batch: int) -> Taken:
         """Deliver what may be delivered now, without waiting."""
         found: list[Delivered] = []
         while True:
-            with self._stream._lock:
+            with self._stream.locked():
                 self._check()
                 self._check_fetch()
                 store, engine = self._stream.store, self._inner.engine
@@ -203,8 +203,8 @@ class Consumer:
     def _tell(self, say: Callable[[int], int], sync: bool = False) -> int:
         """What `say` changes, written down; with `sync`, durable. A consumer that is gone hears nothing."""
         stream, inner = self._stream, self._inner
-        with stream._lock:
-            stream._check()
+        with stream.locked():
+            stream.check_open()
             if inner.is_deleted:
                 if sync:
                     raise ConsumerDeleted(stream.name, inner.name)
@@ -234,15 +234,15 @@ class Consumer:
 
     def _wake(self) -> None:
         """Those who wait may get something now: threads, tasks, a server."""
-        if self._stream._listeners:
-            self._stream._tell()
+        if self._stream.listeners:
+            self._stream.tell_listeners()
 
     # The consumer.
 
     def info(self) -> ConsumerInfo:
         """What it is, and how far it has come."""
         stream = self._stream
-        with stream._lock:
+        with stream.locked():
             if stream._is_beside:
                 inner = stream.consumers.by_name.get(self.name)  # as the writer has it now
                 if inner is None:
@@ -263,7 +263,7 @@ class Consumer:
         return self._set_pause(None)
 
     def _set_pause(self, until: Moment | None) -> ConsumerInfo:
-        with self._stream._lock:
+        with self._stream.locked():
             self._check()
             consumers = self._stream.consumers
             consumers.set_config(self._inner, with_pause(self.config, until))
@@ -273,7 +273,7 @@ class Consumer:
     def reset(self, seq: int = 0) -> ConsumerInfo:
         """Begin again at a sequence of the stream, or (0) after what is acknowledged: what is pending is forgotten,
         deliveries count from 1. InvalidReset where that lies before its configured start."""
-        with self._stream._lock:
+        with self._stream.locked():
             self._check()
             consumers, store = self._stream.consumers, self._stream.store
             floor = self._inner.table.ack_floor_stream_seq
@@ -293,7 +293,7 @@ class Consumer:
         return f"consumer {self.name} of stream {self._stream.name}"
 
     def _check(self) -> None:
-        self._stream._check()
+        self._stream.check_open()
         if self._is_closed:
             raise StoreClosed(f"this handle of {self._what} is closed: open another with stream.consumer()")
         if self._stream._is_beside:
@@ -312,8 +312,9 @@ class Consumer:
         """End this handle; a consumer without a name goes with it. Twice is harmless."""
         self._is_closed = True
         self._finalizer()
-        if self._stream._orphans and not self._stream.is_forked:  # the lock was another's: here we can wait for it
-            with self._stream._lock:
+        is_forked = self._stream.commit_pump.is_forked
+        if self._stream._orphans and not is_forked:  # another thread had the lock: here we can wait for it
+            with self._stream.locked():
                 sweep_orphans(self._stream)
         self._wake()
 
@@ -332,14 +333,14 @@ class Consumer:
 def _let_go(stream: Stream, inner: Inner, is_owner: bool) -> None:
     """A handle is gone. The collector may call this anywhere, also while this thread has the stream's lock in the
     middle of something: then the next who opens or lists consumers does it."""
-    if stream.is_forked:
+    if stream.commit_pump.is_forked:
         return
     stream._orphans.append((inner, is_owner))
-    if not stream._lock._is_owned() and stream._lock.acquire(blocking=False):  # type: ignore[attr-defined]
+    if not stream.locked()._is_owned() and stream.try_lock():  # type: ignore[attr-defined]
         try:
             sweep_orphans(stream)
         finally:
-            stream._lock.release()
+            stream.unlock()
 
 
 def sweep_orphans(stream: Stream) -> None:
@@ -366,16 +367,16 @@ def wait_durable(stream: Stream, position: int) -> None:
 
     The lock is not held while the disk works: others go on, and share the sync.
     """
-    with stream._lock:
+    with stream.locked():
         kept = stream.consumers.log
         if kept is None or kept.durability == "lazy" or kept.committed(position):
             return
-        stream._check()
+        stream.check_open()
         stream._log_users += 1
     try:
         answer = kept.flush(kept.durability == "disk")
     finally:
-        with stream._lock:
+        with stream.locked():
             stream._log_users -= 1
             stream._log_free.notify_all()
     if answer < 0 or not kept.committed(position):

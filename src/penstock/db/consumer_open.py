@@ -76,8 +76,8 @@ class ConsumerOptions(TypedDict, total=False):
 
 def open_consumer(stream: Stream, name: str | None, options: ConsumerOptions) -> Consumer:
     """A consumer: the one with that name, changed where the options say something else, or a new one."""
-    with stream._lock:
-        stream._check()
+    with stream.locked():
+        stream.check_open()
         consumers = stream.consumers
         if stream._is_beside:
             return _open_beside(stream, consumers, name, options)
@@ -104,16 +104,16 @@ def _open_beside(stream: Stream, consumers: Consumers, name: str | None, options
 
 
 def delete_consumer(stream: Stream, name: str) -> None:
-    with stream._lock:
-        stream._check()
+    with stream.locked():
+        stream.check_open()
         if name not in stream.consumers.by_name:
             raise _not_found(stream, name)
         if stream._is_beside:
             raise ReadOnlyStore(stream._database.path, "it was opened read-only")
         stream.consumers.delete(name)
         position = flush(stream)
-    if stream._listeners:
-        stream._tell()
+    if stream.listeners:
+        stream.tell_listeners()
     wait_durable(stream, position)
 
 

@@ -1,4 +1,4 @@
-"""ControlSocket: the writer's control socket, where other processes of the store's owner ask for what only the writer may do.
+"""ControlSocket: where other processes of the store's owner ask the writer for what only the writer may do.
 
 A socket without a file (Linux's abstract names): a store in use can be copied like any folder, its path may be long and
 its file system may know no sockets, and a killed writer leaves nothing behind. An abstract name has no permissions and
@@ -37,7 +37,7 @@ LARGE = 1 << 20  # requests above this are read and served one at a time
 READ_S = 10.0  # a whole request must have arrived by then
 ANSWER_S = 600.0  # a batch of many blocks is verified while the other side waits
 CONNECT_S = 60.0  # so long an asker waits for its place in the queue
-RETRY_S = 0.01
+CONNECT_RETRY_S = 0.01
 REFUSED_S = 0.001  # between two strangers: they cannot keep the interpreter busy
 WARNING_S = 10.0  # between two log lines about strangers
 FAILED_S = 1.0  # after a failure to accept: too many open files, for example
@@ -269,7 +269,7 @@ def _connect(peer: socket.socket, name: str, root: str) -> None:
         except BlockingIOError:
             if time.monotonic() > until:
                 raise ConnectionRefusedError(f"{root}: its writer has taken no request for {CONNECT_S:g} s") from None
-            time.sleep(RETRY_S)
+            time.sleep(CONNECT_RETRY_S)
         else:
             return
 

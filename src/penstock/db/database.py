@@ -572,7 +572,7 @@ def _after_fork() -> None:
         if database.root is not None:
             database.root.forget()
         for stream in database._streams.values():
-            stream._lock, stream.is_forked = threading.RLock(), True
+            stream.after_fork()
 
 
 os.register_at_fork(after_in_child=_after_fork)

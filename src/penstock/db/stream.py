@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from penstock.base.duration import parse_time
 from penstock.base.subject import Filters
+from penstock.db.commit_pump import CommitPump
 from penstock.db.stream_consumers import consumers_beside, open_consumers
 from penstock.errors import (
     DeniedDelete,
     DeniedPurge,
-    ForkedHandle,
-    PublishRefused,
     ReadOnlyStore,
     StoreClosed,
     StreamSealed,
@@ -36,9 +35,11 @@ from penstock.store.read.view import StreamView, view_of
 from penstock.store.state import SubjectState
 from penstock.store.write.batch import Batch
 from penstock.stream.config import StreamConfig
-from penstock.stream.stream import Ack, Acks, StreamRules, raise_only
+from penstock.stream.stream import Ack, Acks, StreamRules, acks_of
 
 if TYPE_CHECKING:
+    from _thread import RLock
+
     import duckdb
     import polars as pl
     import pyarrow as pa
@@ -94,20 +95,41 @@ class Stream:
     def __init__(self, database: Database, identity: Identity, rules: StreamRules) -> None:
         self._database = database
         self.identity = identity
-        self._rules = rules
-        self._lock = threading.RLock()
+        self.rules = rules  # under the lock
+        self._pump = CommitPump(rules)
+        self.listeners = self._pump.listeners  # called after commits, and when consumers have room again
+        self._use_lock()
         self._store = rules.store
         self._is_beside = isinstance(rules.store, Snapshot)
         self.was_closed = False  # with the database: who waits for its messages has heard them all
-        self.is_forked = False  # this process is not the one that opened it
-        self._listeners: list[Callable[[], None]] = []
-        self._waits_for_disk = isinstance(rules.store, FileStore) and rules.store.durability == "disk"
         committer = database.root.committer if database.root is not None else None
         self._consumers = None if self._is_beside else open_consumers(rules, committer)
         self._orphans: deque[tuple[Inner, bool]] = deque()  # consumers whose handle is gone (db/consumer.py)
         self._log_users = 0  # threads that wait for the consumers' log without the lock
         self._log_free = threading.Condition(self._lock)
         self._opened_ns = rules.store.clock.now_ns()
+
+    # Its lock, for those who use the rules, the store or the consumers below.
+
+    def _use_lock(self) -> None:
+        self._lock = self._pump.lock
+        self.try_lock = self._pump.try_lock
+        self.unlock = self._pump.unlock
+
+    def locked(self) -> RLock:
+        """The stream's lock, for a `with`. An event loop does not wait for it: it calls `try_lock`, False while another
+        thread has the lock, and `unlock`."""
+        return self._lock
+
+    @property
+    def commit_pump(self) -> CommitPump:
+        """For those who commit to the stream from an event loop."""
+        return self._pump
+
+    def after_fork(self) -> None:
+        """In a forked child: only refuse."""
+        self._pump.after_fork()
+        self._use_lock()
 
     # What it is.
 
@@ -118,28 +140,28 @@ class Stream:
         if self._consumers is not None:
             return self._consumers
         with self._lock:
-            self._check()
-            store = self._rules.store
+            self.check_open()
+            store = self.rules.store
             assert isinstance(store, Snapshot)
-            return consumers_beside(self._rules, store)
+            return consumers_beside(self.rules, store)
 
     @property
     def name(self) -> str:
-        return self._rules.config.name
+        return self.rules.config.name
 
     @property
     def config(self) -> StreamConfig:
-        return self._rules.config
+        return self.rules.config
 
     @property
     def store(self) -> Store:
         """The store below, for tools. It is not thread-safe: nobody else may use the stream meanwhile."""
-        return self._rules.store
+        return self.rules.store
 
     @property
     def findings(self) -> list[Finding]:
         """What was found damaged, rebuilt or set aside since the stream was opened."""
-        return list(self._rules.store.report.findings)
+        return list(self.rules.store.report.findings)
 
     @property
     def created(self) -> datetime:
@@ -169,10 +191,10 @@ class Stream:
     def publish(self, subject: str | bytes, data: bytes = b"", headers: Headers = None) -> Ack:
         """Store one message; returns when it is safe at the store's durability. Raises the rule that refused it."""
         batch = Batch.one(subject, data, headers)
-        acks = self._publish(batch)
-        if acks is None:
-            return Ack(self._rules.config.name, batch.seq(0))
-        ack = acks[0]
+        refused, duplicates = self._pump.publish(batch)
+        if not refused and not duplicates:
+            return Ack(self.rules.config.name, batch.seq(0))
+        ack = acks_of(self.rules.config.name, batch, refused, duplicates)[0]
         assert ack is not None
         return ack
 
@@ -182,40 +204,12 @@ class Stream:
         Those refused are named in one PublishRefused, which also holds the acks of the others.
         """
         batch = Batch.of(messages)
-        return self._publish(batch) or Acks(self._rules.config.name, batch, {})
+        refused, duplicates = self._pump.publish(batch)
+        return acks_of(self.rules.config.name, batch, refused, duplicates)
 
-    def _publish(self, batch: Batch) -> Acks | None:
-        """Append, commit, tell: None when every message was taken as it is."""
-        rules = self._rules
-        engine = rules.store.engine
-        with self._lock:
-            if engine.is_closed or self.is_forked:
-                self._check()
-            refused, duplicates = rules.take(batch)
-            token = engine.begin_commit()
-            if not self._waits_for_disk:
-                engine.end_commit(token, engine.wait())
-                rules.store.after_commit()
-        if self._waits_for_disk:
-            answer = engine.wait()  # others append meanwhile, and share the next sync
-            with self._lock:
-                engine.end_commit(token, answer)
-                rules.store.after_commit()
-        if self._listeners:
-            self._tell()
-        if not refused and not duplicates:
-            return None
-        acks = Acks(rules.config.name, batch, duplicates)
-        if refused:
-            if batch.count == 1:
-                raise_only(refused)
-            raise PublishRefused(refused, acks, batch.count, batch.subject(refused[0][0]).decode("utf-8", "replace"))
-        return acks
-
-    def _tell(self) -> None:
-        """Wake those who follow."""
-        for listener in tuple(self._listeners):  # others come and go meanwhile
-            listener()
+    def tell_listeners(self) -> None:
+        """Wake those who wait for new messages, or for room among what a consumer has pending."""
+        self._pump.tell_listeners()
 
     # Out.
 
@@ -237,8 +231,8 @@ class Stream:
     def _fresh(self, look: Callable[[Store], T]) -> T:
         """What `look` finds in the stream as it is now; a reader beside a writer looks again where a block went."""
         with self._lock:
-            self._check()
-            store = self._rules.store
+            self.check_open()
+            store = self.rules.store
             if not isinstance(store, Snapshot):
                 return look(store)
             store.refresh()
@@ -283,7 +277,7 @@ class Stream:
 
     def _followed(self, filters: list[str], next_seq: int, timeout: float | None) -> Iterator[Message]:
         woken = threading.Event()
-        self._listeners.append(woken.set)
+        self.listeners.append(woken.set)
         try:
             while True:
                 woken.clear()
@@ -303,10 +297,10 @@ class Stream:
             if not self.was_closed:
                 raise  # the stream was deleted
         finally:
-            self._listeners.remove(woken.set)
+            self.listeners.remove(woken.set)
 
     def _wait_for_news(self, woken: threading.Event, seen: Head | None, timeout: float | None) -> bool:
-        store = self._rules.store
+        store = self.rules.store
         if isinstance(store, Snapshot):
             stop = None if timeout is None else time.monotonic() + timeout
             while True:
@@ -316,24 +310,24 @@ class Stream:
                     return False
                 if woken.wait(POLL_S):
                     return True
-        self._check()
+        self.check_open()
         return woken.wait(timeout)
 
     def _head(self) -> Head | None:
-        store = self._rules.store
+        store = self.rules.store
         return store.head if isinstance(store, Snapshot) else None
 
     def _has_news(self, store: Snapshot, seen: Head | None) -> bool:
         """Has the writer gone on since `seen`? It may be another thread that noticed first."""
         with self._lock:
-            self._check()
+            self.check_open()
             store.refresh()
             return store.head is not seen
 
     def _reader(self, filters: list[str], start: int, stop: int) -> Reader:
         with self._lock:
-            self._check()
-            store = self._rules.store
+            self.check_open()
+            store = self.rules.store
             if isinstance(store, Snapshot):
                 store.refresh()
             store.expire_if_due()
@@ -348,7 +342,7 @@ class Stream:
                 try:
                     found = reader.take(size)
                 except FileNotFoundError as error:
-                    store = self._rules.store
+                    store = self.rules.store
                     if not isinstance(store, Snapshot):
                         raise
                     if not isinstance(error, StaleCore):
@@ -405,8 +399,8 @@ class Stream:
             return store.seq_from_time(parse_time(when, store.clock.wall_ns()) if when is not None else 0)
 
     def _settled(self) -> Store:
-        self._check()
-        store = self._rules.store
+        self.check_open()
+        store = self.rules.store
         if isinstance(store, Snapshot):
             store.refresh()
         else:
@@ -431,13 +425,13 @@ class Stream:
         """What `take` deletes. Consumers that had some of it pending write that down, and have room for others."""
         with self._lock:
             self._may_delete()
-            gone = take(self._rules.store)
+            gone = take(self.rules.store)
             consumers = self.consumers
             if consumers.by_name:
                 consumers.touch_all()
                 consumers.flush()
-        if consumers.by_name and self._listeners:
-            self._tell()
+        if consumers.by_name and self.listeners:
+            self.tell_listeners()
         return gone
 
     def purge(self, subject: str = "", *, seq: int = 0, keep: int = 0) -> int:
@@ -448,16 +442,16 @@ class Stream:
         if not 0 <= seq < 2**63 or not 0 <= keep < 2**63:
             raise ValueError(f"purge: seq {seq} and keep {keep} lie between 0 and 2^63")
         with self._lock:
-            self._check()
+            self.check_open()
             if self.config.sealed:
                 raise StreamSealed
             if self.config.deny_purge:
                 raise DeniedPurge
-            purged = self._rules.store.purge_ex(subject, seq, keep)
+            purged = self.rules.store.purge_ex(subject, seq, keep)
             self.consumers.purged(subject)
             self.consumers.flush()
-        if self.consumers.by_name and self._listeners:
-            self._tell()  # who waits for room among what consumers have pending
+        if self.consumers.by_name and self.listeners:
+            self.tell_listeners()  # who waits for room among what consumers have pending
         return purged
 
     def adopt(self, job: str, tasks: Sequence[dict[str, Any]], *, query: str = "", batch: int = 0) -> Adopted:
@@ -466,15 +460,15 @@ class Stream:
         from penstock.db.adopt import adopt_staged
 
         with self._lock:
-            self._check()
+            self.check_open()
             if self._is_beside:
                 raise ReadOnlyStore(self._database.path, "it was opened read-only")
             adopted = adopt_staged(self, job, tasks, query, batch)
-        self._tell()
+        self.tell_listeners()
         return adopted
 
     def _may_delete(self) -> None:
-        self._check()
+        self.check_open()
         if self.config.sealed:
             raise StreamSealed
         if self.config.deny_delete:
@@ -504,7 +498,7 @@ class Stream:
         on_damage."""
         from penstock.scan import scan
 
-        now = self._rules.store.clock.wall_ns()
+        now = self.rules.store.clock.wall_ns()
         return scan(
             self.view(),
             subjects=_filters(subjects),
@@ -529,7 +523,7 @@ class Stream:
         unless asked otherwise."""
         from penstock.db.frames.frames import StreamDataset
 
-        now = self._rules.store.clock.wall_ns()
+        now = self.rules.store.clock.wall_ns()
         return StreamDataset(
             self.view,
             {
@@ -560,8 +554,8 @@ class Stream:
     def sync(self) -> None:
         """Write everything through to the disk, whatever the durability."""
         with self._lock:
-            self._check()
-            store = self._rules.store
+            self.check_open()
+            store = self.rules.store
             if isinstance(store, FileStore):
                 store.sync()
 
@@ -572,14 +566,12 @@ class Stream:
     def _configure(self, identity: Identity, config: StreamConfig) -> None:
         with self._lock:
             self.identity = identity
-            self._rules.configure(config)
+            self.rules.configure(config)
             self.consumers.configured()
 
-    def _check(self) -> None:
-        if self._rules.store.engine.is_closed:
-            raise StoreClosed(f"stream {self.name} is closed")
-        if self.is_forked:
-            raise ForkedHandle(f"stream {self.name}")
+    def check_open(self) -> None:
+        """Raise unless the stream is open in this process."""
+        self._pump.check_open()
 
     def _close(self) -> None:
         with self._lock:
@@ -589,26 +581,26 @@ class Stream:
                 if self._consumers is not None:
                     self._consumers.close()
             finally:
-                self._rules.store.stop()  # type: ignore[attr-defined]
-        self._tell()
+                self.rules.store.stop()  # type: ignore[attr-defined]
+        self.tell_listeners()
 
     def _let_go(self) -> None:
         """Close it without writing anything: it is about to be deleted."""
         with self._lock:
             self._log_free.wait_for(lambda: not self._log_users)
-            store = self._rules.store
+            store = self.rules.store
             if self._consumers is not None:
                 self._consumers.abandon()
             if isinstance(store, FileStore):
                 store.abandon()
             else:
                 store.stop()  # type: ignore[attr-defined]
-        self._tell()
+        self.tell_listeners()
 
     def _delete(self) -> None:
         with self._lock:
-            self._rules.store.delete()  # type: ignore[attr-defined]
-        self._tell()
+            self.rules.store.delete()  # type: ignore[attr-defined]
+        self.tell_listeners()
 
     def __repr__(self) -> str:
         return f"<penstock.Stream {self.name} in {os.path.basename(self._database.path)!r}>"

@@ -1,5 +1,7 @@
-"""WriteSession: a store's directory while this process writes to it. One lock, one door and one set of commit threads serve the
-databases of all its accounts."""
+"""WriteSession: a store's directory while this process writes to it.
+
+One lock, one control socket and one set of commit threads serve the databases of all its accounts.
+"""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ from penstock.errors import (
     MaxMsgsExceeded,
     MaxMsgsPerSubjectExceeded,
     MessageTooLarge,
+    PublishRefused,
     RecordTooLarge,
     SequencesExhausted,
     StreamSealed,
@@ -115,6 +116,16 @@ def raise_only(refused: list[tuple[int, ApiError]]) -> NoReturn:
         raise error
     finally:
         del error
+
+
+def acks_of(stream: str, batch: Batch, refused: list[tuple[int, ApiError]], duplicates: dict[int, int]) -> Acks:
+    """The acks of a batch that is committed; raises where messages were refused."""
+    acks = Acks(stream, batch, duplicates)
+    if refused:
+        if batch.count == 1:
+            raise_only(refused)
+        raise PublishRefused(refused, acks, batch.count, batch.subject(refused[0][0]).decode("utf-8", "replace"))
+    return acks
 
 
 def limits_of(config: StreamConfig) -> Limits:

@@ -217,7 +217,7 @@ def _meet(reader: Reader, stream: Stream) -> None:
     reader.fill(2)
     reader.consumer()
     first, second = reader.fetch(2)
-    with stream._lock:
+    with stream.locked():
         reader.publish((first.reply or b"").decode(), b"", "d.ack")
         reader.pull(batch=1, expires=10 * NS)
         assert reader.ping() < 1

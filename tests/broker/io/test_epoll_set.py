@@ -293,8 +293,8 @@ def test_what_has_come_is_appended_while_others_are_waited_for(place: Place, tmp
     with penstock.open(tmp_path / "data") as db:
         stream = db.stream("S", subjects=["s.>"])
         chain = Chain(place, *[PUB] * 20)
-        chain.ingest.engine, chain.ingest.rules = stream.store.engine, stream._rules
-        chain.ingest.lock, chain.ingest.endpoint = stream._lock, Heard()
+        chain.ingest.engine, chain.ingest.rules = stream.store.engine, stream.rules
+        chain.ingest.lock, chain.ingest.endpoint = stream.locked(), Heard()
         assert chain.gather(20) == 20
         assert stream.store.index.messages == 16
         assert place.router.take_batches() == 4

@@ -25,7 +25,7 @@ def held(stream: Stream) -> Iterator[None]:
     has, is_over = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with stream._lock:
+        with stream.locked():
             has.set()
             is_over.wait(30)
 

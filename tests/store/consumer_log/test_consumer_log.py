@@ -314,7 +314,7 @@ def test_an_unfinished_fold_leaves_the_file_before_it_in_force(folder: Path) -> 
 def test_the_commit_thread_syncs_what_is_waited_for(folder: Path) -> None:
     made = Owner(folder, durability="disk")
     fd = os.eventfd(0)
-    made.log.set_notify(fd)
+    made.log.add_notify(fd)
     made.put(1, b"one")
     position = made.turn()
     assert not made.log.committed(position)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from penstock.broker.consumers.delivery import Delivery
 from penstock.broker.consumers.session import SessionScheduler
 from penstock.broker.routing.origin import Origin
+from penstock.db.loop_commits import RETRY_S
 from penstock.errors import StoreError
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from penstock.consumer.consumer import Consumer
 
 log = logging.getLogger("penstock")
-RETRY_S = 0.001  # until the next look at a lock that another thread had
 MEND_S = 1.0  # until what could not be written is tried again
 COOL_S = 5.0  # parts of block files that nobody reads for so long are freed
 LET_GO_SLICE = 2000  # messages that go with a consumer in one turn
@@ -58,7 +58,7 @@ class ConsumerDispatcher:
         self._is_told = False
         self._is_telling = False
         self.consumers.on_change.append(self._changed)
-        self.stream._listeners.append(self._tell)
+        self.stream.listeners.append(self._tell)
         for consumer in self.consumers:
             self._follow(consumer, "create")
 
@@ -98,8 +98,7 @@ class ConsumerDispatcher:
         """Delete what only `gone` needed, which was deleted, for as long as a turn may take, and go on in the next."""
         if self.is_closed:
             return
-        lock = self.stream._lock
-        if not lock.acquire(blocking=False):
+        if not self.stream.try_lock():
             self.loop.call_later(RETRY_S, self.let_go, gone, start)
             return
         try:
@@ -108,7 +107,7 @@ class ConsumerDispatcher:
             start = self.consumers.let_go(gone, LET_GO_SLICE, start)
             self.turn.wait_for(self.intake)
         finally:
-            lock.release()
+            self.stream.unlock()
         if start:
             self.loop.call_soon(self.let_go, gone, start)
         else:
@@ -149,10 +148,10 @@ class ConsumerDispatcher:
 
     def tell_others(self) -> None:
         """Wake those in this process who wait for news of the stream; the dispatcher knows."""
-        if len(self.stream._listeners) > 1:
+        if len(self.stream.listeners) > 1:
             self._is_telling = True
             try:
-                self.stream._tell()
+                self.stream.tell_listeners()
             finally:
                 self._is_telling = False
 
@@ -163,8 +162,8 @@ class ConsumerDispatcher:
 
     def serve(self, looks_anew: bool = False) -> None:
         """Do what is to be done, for as long as a turn may take; `looks_anew` where there may be new messages."""
-        lock, store = self.stream._lock, self.stream.store
-        if not lock.acquire(blocking=False):
+        store = self.stream.store
+        if not self.stream.try_lock():
             self._served_seq = 0 if looks_anew else self._served_seq
             self._retry_soon(RETRY_S)
             return
@@ -188,7 +187,7 @@ class ConsumerDispatcher:
             self._mend_soon()  # whoever waits is served then, if nothing else comes up
             raise
         finally:
-            lock.release()
+            self.stream.unlock()
 
     def _retry_soon(self, seconds: float) -> None:
         if self._retry is None:
@@ -203,13 +202,12 @@ class ConsumerDispatcher:
     def _cool(self) -> None:
         """Free parts of block files that no consumer has read for a while."""
         self._cooling = None
-        lock = self.stream._lock
         is_warm = True
-        if lock.acquire(blocking=False):
+        if self.stream.try_lock():
             try:
                 is_warm = self.consumers.windows.cool()
             finally:
-                lock.release()
+                self.stream.unlock()
         if is_warm and not self.is_closed:
             self._cooling = self.loop.call_later(COOL_S, self._cool)
 
@@ -300,8 +298,8 @@ class ConsumerDispatcher:
         is_gone = self.stream.store.engine.is_closed
         if self._changed in self.consumers.on_change:
             self.consumers.on_change.remove(self._changed)
-        if self._tell in self.stream._listeners:
-            self.stream._listeners.remove(self._tell)
+        if self._tell in self.stream.listeners:
+            self.stream.listeners.remove(self._tell)
         for timer in (self._retry, self._mending, self._cooling):
             if timer is not None:
                 timer.cancel()

@@ -8,13 +8,13 @@ import weakref
 from typing import TYPE_CHECKING
 
 from penstock.consumer.config import INACTIVE_THRESHOLD_NS
+from penstock.db.loop_commits import RETRY_S
 
 if TYPE_CHECKING:
     import asyncio
 
     from penstock.broker.consumers.delivery import Delivery
 
-RETRY_S = 0.001
 JITTER_NS = 100_000_000, 1_000_000_000  # added for pull consumers: their clients may be about to send a request
 
 
@@ -58,19 +58,19 @@ class Inactivity:
         dispatcher = delivery.owner
         if delivery.is_closed or not self._threshold_ns:
             return
-        lock = dispatcher.stream._lock
-        if not lock.acquire(blocking=False):
+        stream = dispatcher.stream
+        if not stream.try_lock():
             self._wait(int(RETRY_S * 1e9))
             return
         try:
             delay_ns = 0 if delivery.config.is_push else self._left_ns()
             if delay_ns > 0:
                 self._wait(delay_ns)
-            elif not dispatcher.stream.store.engine.is_closed and not delivery.consumer.is_deleted:
+            elif not stream.store.engine.is_closed and not delivery.consumer.is_deleted:
                 dispatcher.let_go(dispatcher.consumers.delete(delivery.consumer.name, lets_go=False))
                 dispatcher.intake.flush_consumers()
         finally:
-            lock.release()
+            stream.unlock()
 
     def _left_ns(self) -> int:
         """How long a pull consumer may still be in use; 0: it is unused."""

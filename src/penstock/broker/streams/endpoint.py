@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -13,8 +12,8 @@ from penstock.broker.consumers.dispatcher import ConsumerDispatcher
 from penstock.broker.routing.origin import Origin
 from penstock.broker.streams.ingest import Ingest
 from penstock.broker.streams.puback_writer import settle
+from penstock.db.loop_commits import RETRY_S, SUBMIT_BYTES, LoopCommits
 from penstock.db.stream import Stream
-from penstock.db.waiters import Waiters
 from penstock.errors import ApiError, BatchesDisabled, StoreClosed, StoreError, StoreFailed, TooManyRequests
 from penstock.store.file_store import FileStore
 from penstock.wire.go_json import encode
@@ -26,14 +25,10 @@ if TYPE_CHECKING:
     from penstock.consumer.consumer import Consumer
 
 log = logging.getLogger("penstock")
-SUBMIT_BYTES = 1 << 18  # as much is worth its own sync: the disk works while the loop appends more
 HOLD_BYTES = 1 << 16  # less than this waits for the end of the commit before it
 FIRST_CLIENTS = 4  # so many are answered before more is done: they go on while the others' answers are written
 QUICK_DISK_S = 0.002  # a disk that takes longer may have a write wait, too: the loop leaves it to a commit thread
-SLOW_DISK_S = 0.03  # a disk that takes longer than this is not waited for in the loop
-RETRY_S = 0.001  # until the next look at a lock that another thread had
 TOO_MANY_REQUESTS = b"NATS/1.0 429 Too Many Requests\r\n\r\n"
-WARNING_S = 1.0  # between two of the same
 EXPIRE_S_MAX = 3600.0
 EXPIRE_AGAIN_S = 1.0  # after a failure
 RESUME_S = 0.5  # between two attempts to write what a stream's open could not
@@ -62,19 +57,14 @@ class Intake:
         self._loop = turn.loop
         self._core = stream.store.engine
         self._captures: list[int] = []
-        self._waiters = Waiters(turn.loop, stream.store)
+        self.commits = LoopCommits(turn.loop, stream.commit_pump, turn.event_fd, tidies_in_thread=True)
         self._consumers_waiting: list[asyncio.Future[None]] = []  # for the log of consumers
         self._has_syncs = isinstance(stream.store, FileStore) and stream.store.durability == "disk"
-        self._submitted = 0  # position of the log up to which the last commit went
         self._settled = -1  # how far the last commit was when everybody was told
-        self._commit_began = 0.0  # 0: none is under way
-        self._commit_s = self._tidy_s = 0.0  # how long the last ones took
         self.answered = 0  # clients, since the last commit began
-        self._tidying: asyncio.Future[None] | None = None
         self._resuming: asyncio.TimerHandle | None = None
         self._is_retrying = False
         self._crowd: list[Callable[[], None]] = []  # to be called when there is room again
-        self._last_warning = "", 0.0  # and when that was
         self._expiry: asyncio.TimerHandle | None = None
         self._expiry_due: int | None = None
         self.is_closed = False
@@ -84,13 +74,12 @@ class Intake:
         self.ingest.endpoint = self
         self.ingest.count_max = count_max or self.ingest.count_max
         self.ingest.size_max = size_max or self.ingest.size_max
-        self.ingest.lock = stream._lock
+        self.ingest.lock = stream.locked()
         self.ingest.engine = self._core
-        stream._rules.is_heard = True
+        stream.rules.is_heard = True
         stream.store.expiry_waits = False  # the loop waits for no disk
-        self._core.log.set_notify(turn.event_fd)
         if stream.consumers.log is not None:
-            stream.consumers.log.set_notify(turn.event_fd)
+            stream.consumers.log.add_notify(turn.event_fd)
         stream.consumers.on_change.append(self._consumer_changed)
         self.dispatcher = ConsumerDispatcher(self)
         self.configure()
@@ -104,7 +93,7 @@ class Intake:
         """The stream's configuration is new or has changed: capture its subjects anew."""
         self._release()
         config = self.stream.config
-        self.ingest.rules = self.stream._rules
+        self.ingest.rules = self.stream.rules
         self.ingest.has_acks = not config.no_ack
         fields: dict[str, str] = {"stream": config.name}
         if self.domain:
@@ -129,7 +118,7 @@ class Intake:
         try:
             await self.committed()
         except StoreError as error:
-            self._warn(f"stream {self.name}: {error}")
+            self.commits.warn(f"stream {self.name}: {error}")
         while self.ingest.is_waiting and not self.is_closed:  # many clients are answered in several turns
             self.turn.touch(self)
             self.turn.end()
@@ -151,15 +140,15 @@ class Intake:
             self._resuming.cancel()
         if isinstance(self.stream.store, FileStore):
             self.stream.store.deferred_writes.loop_thread = 0
-        self.stream._rules.is_heard = False
+        self.stream.rules.is_heard = False
         self.stream.consumers.on_change.remove(self._consumer_changed)
         self.stream.store.expiry_waits = True
         if not self._core.is_closed:
-            self._core.log.set_notify(-1)
+            self.commits.stop()
             if self.stream.consumers.log is not None:
-                self.stream.consumers.log.set_notify(-1)
+                self.stream.consumers.log.remove_notify(self.turn.event_fd)
         self.turn.forget(self)
-        self._waiters.fail(StoreClosed(f"stream {self.name} is closed"))
+        self.commits.fail_waiters(StoreClosed(f"stream {self.name} is closed"))
         self._wake_consumers_waiting()
         self._let_in()
         self._loop.call_soon(self._part)
@@ -199,23 +188,18 @@ class Intake:
 
     def touched(self) -> None:
         """A batch was appended."""
-        if self._core.position - self._submitted >= SUBMIT_BYTES:
+        if self._core.position - self.commits.submitted >= SUBMIT_BYTES:
             self.submit()
         self.turn.touch(self)
 
     def overflowed(self, replies: list[bytes]) -> None:
         """More waits for the stream than may: the messages of these who wait for an answer were not taken."""
-        self._warn(f"Dropping messages due to excessive stream ingest rate on '{self.account.name}' > '{self.name}'")
+        self.commits.warn(
+            f"Dropping messages due to excessive stream ingest rate on '{self.account.name}' > '{self.name}'"
+        )
         answer = self.refusal(TooManyRequests())
         for reply in replies:
             self.account.publish(Origin.PUBACK, reply, answer, TOO_MANY_REQUESTS)
-
-    def _warn(self, text: str) -> None:
-        """Tell of a trouble; the same again at most once a second."""
-        now = self._loop.time()
-        if text != self._last_warning[0] or now - self._last_warning[1] > WARNING_S:
-            self._last_warning = text, now
-            log.warning("%s", text)
 
     def call_when_caught_up(self, callback: Callable[[], None]) -> None:
         """Call back when less waits for the disk than now."""
@@ -252,19 +236,13 @@ class Intake:
 
     def submit(self, begins: bool = False) -> None:
         """Hand over what was appended: one sync for all of it. `begins`: the loop has nothing else to do."""
-        if self._core.position == self._submitted or self.is_held:
+        commits = self.commits
+        if self._core.position == commits.submitted or self.is_held:
             return
-        lock = self.stream._lock
-        if not lock.acquire(blocking=False):
+        if commits.submit(begins and commits.commit_s < QUICK_DISK_S):
+            self.answered = 0
+        else:
             self.has_parked()
-            return
-        try:
-            if not self._core.is_closed:
-                self._submitted = self.stream.store.submit(begins and self._commit_s < QUICK_DISK_S)
-                self.answered = 0
-                self._commit_began = self._commit_began or self._loop.time()
-        finally:
-            lock.release()
 
     @property
     def is_held(self) -> bool:
@@ -273,9 +251,9 @@ class Intake:
         A sync costs the same for one message as for a hundred, and the processor a tenth of what the messages do.
         """
         return (
-            self._commit_began > 0.0
-            and self._core.position - self._submitted < HOLD_BYTES
-            and self.stream.store.committed_position < self._submitted
+            self.commits.commit_began > 0.0
+            and self._core.position - self.commits.submitted < HOLD_BYTES
+            and self.stream.store.committed_position < self.commits.submitted
         )
 
     @property
@@ -285,10 +263,10 @@ class Intake:
         Begun at once, its sync would have all of them wait for the few who are not.
         """
         return (
-            self._commit_began > 0.0
+            self.commits.commit_began > 0.0
             and self._has_syncs
-            and self._core.position - self._submitted < HOLD_BYTES
-            and self.stream.store.committed_position >= self._submitted
+            and self._core.position - self.commits.submitted < HOLD_BYTES
+            and self.stream.store.committed_position >= self.commits.submitted
         )
 
     @property
@@ -296,12 +274,12 @@ class Intake:
         """Somebody waits for a commit, as of the last `settle`: one that has ended since has us called again."""
         if self.is_closed or self._core.is_closed:
             return False
-        has_waiters = self._waiters or self._consumers_waiting or self._crowd or self.dispatcher.has_answers
+        has_waiters = self.commits.has_waiters or self._consumers_waiting or self._crowd or self.dispatcher.has_answers
         return bool(has_waiters) or self.ingest.is_waiting or self._settled < self._core.position
 
     def settle(self) -> None:
         """Answer what is durable, or lost, by now; of many answers the first."""
-        engine, store = self._core, self.stream.store
+        engine, store, commits = self._core, self.stream.store, self.commits
         if engine.is_closed:  # by the library: what it kept is acknowledged, what came too late refused
             self.answer()
             self._let_in()
@@ -314,16 +292,15 @@ class Intake:
         if committed == self._settled and committed < engine.position and not has_failed and self._waits_for_commit:
             return
         self._settled = committed
-        if self._commit_began and committed >= self._submitted:
-            self._commit_s = self._loop.time() - self._commit_began
-            self._commit_began = 0.0
+        if commits.commit_began and committed >= commits.submitted:
+            commits.end_commit()
         self.answered += settle(self.account.router, self.ingest, self.account.sublist, FIRST_CLIENTS)
         self.dispatcher.settle()
         self.dispatcher.committed()  # a message follows its answer in one piece, where both go to one client
         self.account.router.flush()  # they have waited for the disk: the housekeeping comes after them
-        self._waiters.wake()
+        if commits.settle():
+            self._schedule_expiry()
         self._wake_consumers_waiting()
-        self._tidy()
         if self.stream.config.republish is not None:
             self._republish()
         self.dispatcher.tell_others()
@@ -337,7 +314,12 @@ class Intake:
     @property
     def _waits_for_commit(self) -> bool:
         """Nothing is to be done, or told to anybody, before the commit under way has ended."""
-        others = self._waiters or self._consumers_waiting or self._crowd or self.stream.config.republish is not None
+        others = (
+            self.commits.has_waiters
+            or self._consumers_waiting
+            or self._crowd
+            or self.stream.config.republish is not None
+        )
         return not others and self.dispatcher.is_quiet and not self.ingest.is_due
 
     def _roll_back(self) -> bool:
@@ -345,16 +327,9 @@ class Intake:
         if self.stream.store.has_deferred_writes:
             self._resume_later()  # nothing was appended: that was refused
             return True
-        lock = self.stream._lock
-        if not lock.acquire(blocking=False):
+        if not self.commits.roll_back():
             self.has_parked()
             return False
-        try:
-            self.stream.store.retry()
-        except StoreError as error:
-            self._warn(f"stream {self.name}: {error}")  # the next publish is refused with it
-        finally:
-            lock.release()
         return True
 
     # What the stream's open could not write: tried again beside the loop, however few publish.
@@ -368,64 +343,28 @@ class Intake:
         done.add_done_callback(self._resumed)
 
     def _resume_aside(self) -> None:
-        with self.stream._lock:
+        with self.stream.locked():
             if not self._core.is_closed and self.stream.store.has_deferred_writes:
                 self.stream.store.retry()
 
     def _resumed(self, done: asyncio.Future[None]) -> None:
         self._resuming = None
         if not done.cancelled() and done.exception() is not None:
-            self._warn(f"stream {self.name}: {done.exception()}")
+            self.commits.warn(f"stream {self.name}: {done.exception()}")
         self._resume_later()
         if not self.is_closed:
             self.turn.touch(self)
             self.turn.end()
 
-    def _tidy(self) -> None:
-        """Housekeeping after a commit. Whoever has the lock just now does the same at its end."""
-        lock = self.stream._lock
-        if not lock.acquire(blocking=False):
-            return
-        try:
-            self._core.note_committed()
-            if self.stream.store.needs_cleanup:
-                if max(self._commit_s, self._tidy_s) < SLOW_DISK_S and not self.stream.store.is_checkpoint_due:
-                    began = self._loop.time()
-                    self.stream.store.after_commit()
-                    self._tidy_s = self._loop.time() - began
-                elif self._tidying is None:
-                    self._tidying = self._loop.run_in_executor(None, self._tidy_aside)
-                    self._tidying.add_done_callback(self._tidied)
-            self._schedule_expiry()
-        finally:
-            lock.release()
-
-    def _tidy_aside(self) -> None:
-        """The same where it takes its time, while the loop serves others; what comes for us meanwhile is parked."""
-        if self.stream.store.is_checkpoint_due:
-            self.stream.store.prepare_checkpoint()  # for which nothing needs to be parked
-        with self.stream._lock:
-            if not self._core.is_closed:
-                is_long = self.stream.store.is_checkpoint_due
-                began = time.monotonic()
-                self.stream.store.after_commit()
-                self._tidy_s = 0.0 if is_long else time.monotonic() - began
-
-    def _tidied(self, done: asyncio.Future[None]) -> None:
-        self._tidying = None
-        if not done.cancelled() and done.exception() is not None:
-            self._warn(f"stream {self.name}: {done.exception()}")
-
     def _republish(self) -> None:
         """Publish what is safe by now once more, on its other subject."""
-        lock = self.stream._lock
-        if not lock.acquire(blocking=False):
+        if not self.stream.try_lock():
             self.has_parked()
             return
         try:
-            found = self.stream._rules.republished(self._core.committed_seq)
+            found = self.stream.rules.republished(self._core.committed_seq)
         finally:
-            lock.release()
+            self.stream.unlock()
         for subject, headers, payload in found:
             self.account.publish(Origin.REPUBLISH, subject, payload, headers)
 
@@ -440,13 +379,13 @@ class Intake:
         """Return once all that was appended so far is durable; raise when it was lost."""
         self.account.router.take_batches()  # what came in this turn of the loop, too
         position = self._core.position
-        if self._core.log.failure() is None and self.stream.store.committed_position >= position:
+        if self.commits.is_durable(position):
             return
-        future = self._waiters.add(position)
-        if self._submitted < position:
+        future = self.commits.add_waiter(position)
+        if self.commits.submitted < position:
             self.submit()
         self.turn.wait_for(self)
-        self._waiters.wake()
+        self.commits.wake_waiters()
         await future
 
     async def settled(self) -> None:
@@ -496,7 +435,7 @@ class Intake:
             try:
                 await self.consumers_durable(self.dispatcher.answered_position)
             except StoreError as error:
-                self._warn(f"stream {self.name}: {error}")
+                self.commits.warn(f"stream {self.name}: {error}")
                 return
             self.dispatcher.settle()
 
@@ -511,7 +450,7 @@ class Intake:
 
     def _schedule_expiry(self) -> None:
         """Have a look when the next message becomes too old."""
-        due = self.stream._rules.next_due
+        due = self.stream.rules.next_due
         if due == self._expiry_due and self._expiry is not None:
             return
         if self._expiry is not None:
@@ -529,33 +468,31 @@ class Intake:
         """
         self._expiry_due = None
         self.dispatcher.clock_changed()
-        lock = self.stream._lock
-        if self._core.is_closed or not lock.acquire(blocking=False):
+        if self._core.is_closed or not self.stream.try_lock():
             return  # whoever has the lock writes down what it does, and schedules what is due
         try:
             self._schedule_expiry()
             self.flush_consumers()
         except StoreError as error:
-            self._warn(f"stream {self.name}: {error}")
+            self.commits.warn(f"stream {self.name}: {error}")
         finally:
-            lock.release()
+            self.stream.unlock()
 
     def _expire(self) -> None:
         self._expiry = self._expiry_due = None
         if self.is_closed or self._core.is_closed:
             return
-        lock = self.stream._lock
-        if not lock.acquire(blocking=False):
+        if not self.stream.try_lock():
             self._expiry = self._loop.call_later(RETRY_S * 10, self._expire)
             return
         try:
-            self.stream._rules.expire(self.stream.store.clock.now_ns())
+            self.stream.rules.expire(self.stream.store.clock.now_ns())
         except StoreError as error:
-            self._warn(f"stream {self.name}: {error}")
+            self.commits.warn(f"stream {self.name}: {error}")
             self._expiry = self._loop.call_later(EXPIRE_AGAIN_S, self._expire)
             return
         finally:
-            lock.release()
+            self.stream.unlock()
         self._schedule_expiry()
         self.turn.touch(self)
         self.turn.end()

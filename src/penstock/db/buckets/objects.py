@@ -135,7 +135,7 @@ class ObjectStore:
                 metadata=metadata or {},
                 options=ObjectOptions(max_chunk_size=chunk_size),
             )
-            with self._stream._lock:  # what was there when ours took its place, also where two put at once
+            with self._stream.locked():  # what was there when ours took its place, also where two put at once
                 before = self._find(name)
                 info = self._publish_meta(info)
         except BaseException:
@@ -232,7 +232,7 @@ class ObjectStore:
 
     def delete(self, name: str) -> ObjectInfo:
         """Delete an object: its chunks go, and that there was one stays known (`show_deleted`)."""
-        with self._stream._lock:
+        with self._stream.locked():
             info = self.info(name)
             gone = msgspec.structs.replace(info, is_deleted=True, size=0, chunks=0, digest="")
             gone = self._publish_meta(gone)
@@ -256,7 +256,7 @@ class ObjectStore:
             "metadata": metadata,
         }
         wanted = {key: value for key, value in changes.items() if value is not None}
-        with self._stream._lock:
+        with self._stream.locked():
             info = msgspec.structs.replace(self.info(name), **wanted)
             other = self._find(info.name) if info.name != name else None
             if other is not None and not other.is_deleted:
@@ -282,7 +282,7 @@ class ObjectStore:
 
     def _put_link(self, name: str, link: ObjectLink) -> ObjectInfo:
         info = ObjectInfo(name=name, bucket=self.bucket, nuid=make_nuid(), options=ObjectOptions(link=link))
-        with self._stream._lock:
+        with self._stream.locked():
             before = self._find(name)
             if before is not None and not before.is_deleted and before.link is None:
                 raise ObjectExists(self.bucket, name)

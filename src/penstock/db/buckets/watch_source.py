@@ -1,4 +1,4 @@
-"""WatchSource: what a watch gives, without waiting for it: the messages there are, a None after them, then those that come."""
+"""WatchSource: the messages of a watch, without waiting: those that are stored, None after them, then new ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class WatchSource:
         if what == "new":
             self._stop_seq = stream._fresh(lambda store: store.engine.committed_seq) + 1
         else:
-            with stream._lock:
+            with stream.locked():
                 store = stream._settled()
                 self._stop_seq = store.engine.committed_seq + 1
                 if what == "last":

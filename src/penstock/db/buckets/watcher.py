@@ -33,7 +33,7 @@ class Watcher(Generic[T], Iterator[T | None]):
         self._ready: deque[T | None] = deque()
         self._is_closed = False
         self._woken = threading.Event()
-        stream._listeners.append(self._woken.set)
+        stream.listeners.append(self._woken.set)
 
     def __iter__(self) -> Watcher[T]:
         return self
@@ -59,7 +59,7 @@ class Watcher(Generic[T], Iterator[T | None]):
         """End the iteration, also one that waits in another thread. Twice is harmless."""
         if not self._is_closed:
             self._is_closed = True
-            self._stream._listeners.remove(self._woken.set)
+            self._stream.listeners.remove(self._woken.set)
             self._woken.set()
 
     def __enter__(self) -> Watcher[T]:

@@ -175,9 +175,12 @@ cdef class ConsumerLogWriter:
             answer = log.flush(is_synced)
         return answer
 
-    def set_notify(self, int fd):
-        """An eventfd that is told when a commit thread has written or synced, or failed to; -1: none."""
-        self.log.set_notify(fd)
+    def add_notify(self, int fd):
+        """Write to an eventfd whenever a commit thread has written or synced, or failed to."""
+        self.log.add_notify(fd)
+
+    def remove_notify(self, int fd):
+        self.log.remove_notify(fd)
 
     # Folding.
 

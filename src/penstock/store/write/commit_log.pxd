@@ -12,6 +12,7 @@ cdef enum:
     DURABLE_LAZY = 2                       # committed means appended
     DURABLE_MEMORY = 3                     # there are no files
     POINTS_MAX = 64
+    NOTIFY_MAX = 8                         # event loops that wait for the commits of one log
 
 cdef struct BlockFile:
     uint64_t id
@@ -88,7 +89,7 @@ cdef class CommitLog(Committable):
     cdef int64_t dirty_since               # monotonic ns of the first byte not yet synced, 0 when clean
     cdef Committer committer
     cdef uint32_t opened                   # files opened to be read, since idle ones were closed
-    cdef int notify_fd                     # an eventfd that is told of every commit, -1: none
+    cdef int notify_fds[NOTIFY_MAX]        # eventfds on which every commit is announced, -1: none
     cdef int head_fd
     cdef uint8_t* head_map
     cdef uint64_t head_counter
@@ -113,6 +114,7 @@ cdef class CommitLog(Committable):
     cdef void trim_file(self, BlockFile* file) noexcept nogil
     cdef void free_file(self, BlockFile* file) noexcept nogil
     cdef int64_t write_again(self, BlockFile* file) noexcept nogil
+    cdef void announce(self) noexcept nogil
     cdef int fail(self, int code, const char* op, const char* path) noexcept nogil
     cdef void store_head(self, uint64_t block_id, uint64_t offset, uint64_t state) noexcept nogil
     cdef uint64_t committed(self) noexcept nogil

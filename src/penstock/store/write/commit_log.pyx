@@ -183,7 +183,8 @@ cdef class CommitLog:
         self.folder_path = self.folder
         self.durability = durability
         self.committer = committer
-        self.notify_fd = -1
+        for n in range(NOTIFY_MAX):
+            self.notify_fds[n] = -1
         self.head_fd = -1
         self.lock = <pthread_mutex_t*>calloc(1, sizeof(pthread_mutex_t))
         self.io = <pthread_mutex_t*>calloc(1, sizeof(pthread_mutex_t))
@@ -327,8 +328,16 @@ cdef class CommitLog:
             self.dirty_since = monotonic_ns()
         pthread_mutex_unlock(self.lock)
 
-    cdef int fail(self, int code, const char* op, const char* path) noexcept nogil:
+    cdef void announce(self) noexcept nogil:
+        """Wake the event loops that wait for this log."""
         cdef uint64_t one = 1
+        cdef int n, fd
+        for n in range(NOTIFY_MAX):
+            fd = self.notify_fds[n]
+            if fd >= 0:
+                c_write(fd, &one, 8)
+
+    cdef int fail(self, int code, const char* op, const char* path) noexcept nogil:
         pthread_mutex_lock(self.lock)
         self.fail_errno = -code
         self.fail_op = op
@@ -336,8 +345,7 @@ cdef class CommitLog:
         self.fail_path = strdup(path)
         pthread_cond_broadcast(self.moved)
         pthread_mutex_unlock(self.lock)
-        if self.notify_fd >= 0:
-            c_write(self.notify_fd, &one, 8)
+        self.announce()
         return code
 
     cdef int flush(self, bint sync) noexcept nogil:
@@ -483,7 +491,6 @@ cdef class CommitLog:
         cdef BlockFile* file
         cdef BlockFile* last
         cdef uint64_t target, target_seq
-        cdef uint64_t one = 1
         cdef int answer = 0
         cdef bint is_written
         pthread_mutex_lock(self.lock)
@@ -546,8 +553,8 @@ cdef class CommitLog:
             last.users -= 1
         pthread_cond_broadcast(self.moved)
         pthread_mutex_unlock(self.lock)
-        if self.notify_fd >= 0 and not self.is_quiet:
-            c_write(self.notify_fd, &one, 8)
+        if not self.is_quiet:
+            self.announce()
         return 0
 
     cdef int write_now(self) noexcept nogil:
@@ -687,7 +694,6 @@ cdef class CommitLog:
         cdef bint is_all = True, is_wanted
         cdef uint64_t entry = 0
         cdef uint64_t target, target_seq
-        cdef uint64_t one = 1
         if self.needs_rewrite or self.fail_errno:
             return self.flush(True)
         pthread_mutex_lock(self.io)         # no commit is half done while the stops are read
@@ -735,8 +741,8 @@ cdef class CommitLog:
             self.dirty_since = 0 if self.submitted == self.synced else monotonic_ns()
         pthread_cond_broadcast(self.moved)
         pthread_mutex_unlock(self.lock)
-        if is_wanted and failed == 0 and self.notify_fd >= 0:
-            c_write(self.notify_fd, &one, 8)
+        if is_wanted and failed == 0:
+            self.announce()
         return failed
 
     cdef void store_head(self, uint64_t block_id, uint64_t offset, uint64_t state) noexcept nogil:
@@ -942,5 +948,15 @@ cdef class CommitLog:
         if self.committer is not None:
             self.committer.remove(self)
 
-    def set_notify(self, int fd):
-        self.notify_fd = fd
+    def add_notify(self, int fd):
+        """Write to an eventfd whenever a commit has ended or failed; there may be several, one for each event loop."""
+        for n in range(NOTIFY_MAX):
+            if self.notify_fds[n] < 0:
+                self.notify_fds[n] = fd
+                return
+        raise RuntimeError(f"{self.folder_path!r}: {NOTIFY_MAX} event loops wait for its commits already")
+
+    def remove_notify(self, int fd):
+        for n in range(NOTIFY_MAX):
+            if self.notify_fds[n] == fd:
+                self.notify_fds[n] = -1
