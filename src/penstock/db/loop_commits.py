@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 from penstock.db.commit_pump import CommitPump
 from penstock.errors import StoreError
@@ -100,11 +101,11 @@ class LoopCommits:
             self._unlock()
         return True
 
-    def settle(self) -> bool:
+    def settle(self, then: Callable[[], None] | None = None) -> bool:
         """A commit has ended, or was rolled back: tell those whose position is reached, then `tidy`."""
         if self._waiting:
             self.wake_waiters()
-        return self.tidy()
+        return self.tidy(then)
 
     def wake_waiters(self) -> None:
         """Tell those whose position is reached."""
@@ -126,9 +127,9 @@ class LoopCommits:
 
     # Housekeeping.
 
-    def tidy(self) -> bool:
-        """Do the housekeeping that a commit makes possible. False: another thread holds the lock; it does the same
-        when its own commit ends."""
+    def tidy(self, then: Callable[[], None] | None = None) -> bool:
+        """Do the housekeeping that a commit makes possible, and call `then` under the same lock. False: another thread
+        holds the lock; it does the housekeeping when its own commit ends."""
         if not self._try_lock():
             return False
         try:
@@ -136,6 +137,8 @@ class LoopCommits:
                 self._engine.note_committed()
                 if self._store.needs_cleanup:
                     self._tidy_store()
+                if then is not None:
+                    then()
         finally:
             self._unlock()
         return True

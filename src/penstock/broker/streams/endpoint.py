@@ -298,8 +298,7 @@ class Intake:
         self.dispatcher.settle()
         self.dispatcher.committed()  # a message follows its answer in one piece, where both go to one client
         self.account.router.flush()  # they have waited for the disk: the housekeeping comes after them
-        if commits.settle():
-            self._schedule_expiry()
+        commits.settle(self._schedule_expiry)
         self._wake_consumers_waiting()
         if self.stream.config.republish is not None:
             self._republish()
