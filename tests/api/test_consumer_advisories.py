@@ -33,13 +33,13 @@ def received(tell: Tell, listens: str = "$JS.EVENT.>", domain: str = "", **confi
         found.append((received.subject.decode(), json.loads(received.payload)))
 
     async def main() -> None:
-        turn = Tick(asyncio.get_running_loop(), Router())
-        account = Account("$G", turn)
+        tick = Tick(asyncio.get_running_loop(), Router())
+        account = Account("$G", tick)
         subscribe(account, listens, hear)
         news = ConsumerAdvisories(Advisories("here", domain, lambda: NOW_NS), account, "S")
         tell(news, SimpleNamespace(name="C", config=ConsumerConfig(**config)))
-        turn.end()
-        turn.close()
+        tick.end()
+        tick.close()
 
     asyncio.run(main())
     return found

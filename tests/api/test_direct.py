@@ -193,9 +193,9 @@ def test_more_than_1024_last_are_refused(run: Run) -> None:
 def test_only_what_is_durable_is_read(run: Run) -> None:
     async def test(place: Place) -> None:
         await filled(place, count=1)
-        intake = place.jetstream.accounts["$G"].streams["D"]
+        endpoint = place.jetstream.accounts["$G"].streams["D"]
         place.caller.account.publish(Origin.CLIENT, b"d.0", b"not yet synced")
-        assert intake.stream.store.engine.committed_seq == 1
+        assert endpoint.stream.store.engine.committed_seq == 1
         (found,) = await place.caller.ask(GET, {"last_by_subj": "d.0"})
         assert found.payload in (b"body0", b"not yet synced")
         assert fields(found)["Nats-Sequence"] == ("1" if found.payload == b"body0" else "2")

@@ -96,7 +96,7 @@ def test_the_servers_own_room_is_a_limit_for_all(run: Run) -> None:
 
 def test_an_account_without_jetstream_is_told_so(run: Run) -> None:
     async def test(place: Place) -> None:
-        account = Account("C", place.turn)
+        account = Account("C", place.tick)
         place.jetstream.refuse(account)
         caller = Caller(account)
         assert (await caller.api("INFO"))["error"]["err_code"] == 10039

@@ -58,7 +58,7 @@ class Caller:
         )
         body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
         self.account.publish(Origin.CLIENT, subject.encode(), body, headers, inbox.encode())
-        self.account.turn.end()
+        self.account.tick.end()
         found: list[Reply] = []
         try:
             while len(found) < count:
@@ -86,15 +86,15 @@ class Caller:
 class Place:
     """One loop's JetStream with its accounts."""
 
-    def __init__(self, turn: Tick, jetstream: JetStream, accounts: dict[str, Account]) -> None:
-        self.turn, self.jetstream, self.accounts = turn, jetstream, accounts
+    def __init__(self, tick: Tick, jetstream: JetStream, accounts: dict[str, Account]) -> None:
+        self.tick, self.jetstream, self.accounts = tick, jetstream, accounts
         self.caller = Caller(accounts["$G"])
 
     def turn_end(self) -> None:
-        self.turn.end()
+        self.tick.end()
 
     async def add(self, name: str, **limits: Any) -> Caller:
-        account = self.accounts[name] = Account(name, self.turn)
+        account = self.accounts[name] = Account(name, self.tick)
         await self.jetstream.enable(account, JetStreamLimits(**limits))
         return Caller(account)
 
@@ -102,15 +102,15 @@ class Place:
 @asynccontextmanager
 async def opened(path: Path, database: Database | None = None, **options: Any) -> AsyncIterator[Place]:
     loop = asyncio.get_running_loop()
-    turn = Tick(loop, Router())
-    accounts = {"$G": Account("$G", turn), "$SYS": Account("$SYS", turn)}
+    tick = Tick(loop, Router())
+    accounts = {"$G": Account("$G", tick), "$SYS": Account("$SYS", tick)}
     settings = JetStreamOptions(enabled=True, store_dir=str(path), **options)
     host = SimpleNamespace(name="here", loop=loop, options=Options(jetstream=settings), system=accounts["$SYS"])
     jetstream = JetStream(settings, host, database)
     await jetstream.start()
     await jetstream.enable(accounts["$G"], JetStreamLimits())
     try:
-        yield Place(turn, jetstream, accounts)
+        yield Place(tick, jetstream, accounts)
     finally:
         await jetstream.stop()
-        turn.close()
+        tick.close()

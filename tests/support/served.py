@@ -38,7 +38,7 @@ class Served:
 
     async def _settled(self) -> None:
         server = self.server
-        while len(server.connections) > 1 or server.lingering or server.turn.sockets.count > 1 or server._tasks:
+        while len(server.connections) > 1 or server.lingering or server.tick.sockets.count > 1 or server._tasks:
             await asyncio.sleep(0.001)
         await self._threads_let_go()
         for _ in range(TURNS):

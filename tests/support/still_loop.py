@@ -17,9 +17,9 @@ def still(server: EmbeddedServer) -> Iterator[None]:
     def rest() -> None:
         is_still.set()
         may_go.wait(30)
-        sockets = server.server.turn.sockets
+        sockets = server.server.tick.sockets
         usual, sockets.poll_ns = sockets.poll_ns, 10**12  # all of it in one poll, however busy the machine is
-        server.server.turn._poll()
+        server.server.tick._poll()
         sockets.poll_ns = usual
 
     server.server.loop.call_soon_threadsafe(rest)

@@ -19,7 +19,7 @@ from penstock.api.usage import (
     check_reservation,
     usage_of,
 )
-from penstock.broker.streams.endpoint import Intake
+from penstock.broker.streams.endpoint import StreamEndpoint
 from penstock.consumer.config import CONSUMERS_MAX, ConsumerCaps
 from penstock.db.database import Database
 from penstock.errors import AccountLimitsExceeded, PenstockError, ResourcesExhausted, StreamNotFound
@@ -50,7 +50,7 @@ class JetStreamAccount:
         self.account = account
         self.database = database
         self._limits = limits
-        self.streams: dict[str, Intake] = {}
+        self.streams: dict[str, StreamEndpoint] = {}
         self.direct: dict[bytes, Direct] = {}  # streams that answer direct gets, by name
         self.failed: dict[str, str] = {}  # streams that could not be opened, and why
         self.changes = asyncio.Lock()  # held while a stream is created, changed or deleted
@@ -110,51 +110,51 @@ class JetStreamAccount:
         """Code in this process, maybe in another thread, created, changed or deleted a stream: the next publish sees
         the change."""
         if not self.jetstream.loop.is_closed():
-            self.account.turn.call_first(self.follow, name)
+            self.account.tick.call_first(self.follow, name)
 
     def follow(self, name: str) -> None:
         """Take over a stream as the database has it now: created, changed or deleted. Calling it twice is harmless."""
         if self.jetstream.is_closed:
             return
         stream = self.database._known(name)
-        intake = self.streams.get(name)
-        if intake is not None and (stream is None or intake.stream is not stream):
-            intake.close()
+        endpoint = self.streams.get(name)
+        if endpoint is not None and (stream is None or endpoint.stream is not stream):
+            endpoint.close()
             del self.streams[name], self._configs[name]
             self.direct.pop(name.encode(), None)
-            intake = None
+            endpoint = None
         if stream is None:
             return
         config = stream.config
-        if intake is None:
+        if endpoint is None:
             self.failed.pop(name, None)
-            intake = self.streams[name] = Intake(
+            endpoint = self.streams[name] = StreamEndpoint(
                 self.account,
                 stream,
                 self.jetstream.domain,
-                news=ConsumerAdvisories(self.jetstream.advisories, self.account, name),
+                events=ConsumerAdvisories(self.jetstream.advisories, self.account, name),
                 count_max=self.jetstream.options.max_buffered_msgs,
                 size_max=self.jetstream.options.max_buffered_size,
             )
         elif self._configs[name] is config:
             return
         else:
-            intake.configure()
+            endpoint.configure()
         self._configs[name] = config
         if config.allow_direct:
             self.direct[name.encode()] = Direct(self.account, stream, self.jetstream.max_pending)
         else:
             self.direct.pop(name.encode(), None)
-        intake.ingest.guard = self._guard(intake)
+        endpoint.ingest.guard = self._guard(endpoint)
 
-    def stream(self, name: str) -> Intake:
+    def stream(self, name: str) -> StreamEndpoint:
         """The server's endpoint of a stream; StreamNotFound if there is none."""
         if name not in self.streams:
             self.follow(name)  # the library may have created it in this turn of the loop
-        intake = self.streams.get(name)
-        if intake is None:
+        endpoint = self.streams.get(name)
+        if endpoint is None:
             raise StreamNotFound
-        return intake
+        return endpoint
 
     def tell_soon(self, stream: str, action: str) -> None:
         """Publish an advisory that a stream was created or changed, once its request is answered."""
@@ -173,7 +173,7 @@ class JetStreamAccount:
 
     @property
     def usage(self) -> Usage:
-        return usage_of(intake.stream for intake in self.streams.values())
+        return usage_of(endpoint.stream for endpoint in self.streams.values())
 
     @property
     def consumer_caps(self) -> ConsumerCaps:
@@ -190,7 +190,7 @@ class JetStreamAccount:
     @property
     def consumer_count(self) -> int:
         """The number of all consumers, including those that feed mirrors and sources."""
-        return sum(len(intake.stream.consumers.by_name) for intake in self.streams.values())
+        return sum(len(endpoint.stream.consumers.by_name) for endpoint in self.streams.values())
 
     @property
     def memory_used(self) -> int:
@@ -223,47 +223,47 @@ class JetStreamAccount:
         check_reservation(self.limits, server.limits, config, added, reserved, server.usage.reserved(config.storage))
 
     def _reserved_by_others(self, config: StreamConfig) -> int:
-        others = (intake.stream for name, intake in self.streams.items() if name != config.name)
+        others = (endpoint.stream for name, endpoint in self.streams.items() if name != config.name)
         return usage_of(others).reserved(config.storage)
 
-    def _guard(self, intake: Intake) -> Callable[[int, int], bytes | None] | None:
+    def _guard(self, endpoint: StreamEndpoint) -> Callable[[int, int], bytes | None] | None:
         """A check that refuses batches beyond the account's or the server's limits; None if these are far away."""
-        storage = intake.stream.config.storage
+        storage = endpoint.stream.config.storage
         most = account_limit(self.limits, storage)
         if most < 0 and not self.jetstream.is_scarce:
             return None
 
         def guard(count: int, size: int) -> bytes | None:
             if self.jetstream.is_exhausted(storage):
-                return intake.refusal(ResourcesExhausted())
+                return endpoint.refusal(ResourcesExhausted())
             if 0 <= most < self.usage.used(storage) + size + count * OVERHEAD[storage]:
-                return intake.refusal(AccountLimitsExceeded())
+                return endpoint.refusal(AccountLimitsExceeded())
             return None
 
         return guard
 
     def guard_all(self) -> None:
         """Update all guards: the server's free space has become scarce, or no longer is."""
-        for intake in self.streams.values():
-            intake.ingest.guard = self._guard(intake)
+        for endpoint in self.streams.values():
+            endpoint.ingest.guard = self._guard(endpoint)
 
     # The end.
 
     @property
     def subjects(self) -> list[str]:
         """The subjects that its streams and consumers subscribe to."""
-        heard = {subject for intake in self.streams.values() for subject in intake.stream.config.subjects}
+        heard = {subject for endpoint in self.streams.values() for subject in endpoint.stream.config.subjects}
         return [*sorted(heard), PULLS, ACKS]
 
     async def drain(self) -> None:
         """Accept no more messages; those accepted are durable and answered when this returns."""
-        for intake in self.streams.values():
-            intake.dispatcher.release()
-        for intake in tuple(self.streams.values()):
-            await intake.drain()
-            await intake.answer_acks()
-        for intake in self.streams.values():
-            intake.dispatcher.release()  # pull requests that arrived meanwhile
+        for endpoint in self.streams.values():
+            endpoint.dispatcher.release()
+        for endpoint in tuple(self.streams.values()):
+            await endpoint.drain()
+            await endpoint.answer_acks()
+        for endpoint in self.streams.values():
+            endpoint.dispatcher.release()  # pull requests that arrived meanwhile
 
     async def close(self) -> None:
         """Close the database; one that the caller provided stays open."""
@@ -272,8 +272,8 @@ class JetStreamAccount:
             self._reopening = None
         if self._reopening_task is not None:
             await self._reopening_task
-        for intake in self.streams.values():
-            intake.close()
+        for endpoint in self.streams.values():
+            endpoint.close()
         self.streams.clear()
         self.direct.clear()
         self.database.on_change.remove(self._changed)

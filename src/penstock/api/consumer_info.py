@@ -10,14 +10,16 @@ from penstock.wire.go_json import time_text, time_text_or_zero
 from penstock.wire.info import API_LEVEL, VERSION
 
 if TYPE_CHECKING:
-    from penstock.broker.streams.endpoint import Intake
+    from penstock.broker.streams.endpoint import StreamEndpoint
     from penstock.consumer.consumer import Consumer
 
 Fields = dict[str, Any]
 DURATION_MAX = 2**63 - 1
 
 
-def info_fields(intake: Intake, consumer: Consumer, *, has_config: bool = True, has_versions: bool = True) -> Fields:
+def info_fields(
+    endpoint: StreamEndpoint, consumer: Consumer, *, has_config: bool = True, has_versions: bool = True
+) -> Fields:
     """The fields of a ConsumerInfo. The caller holds the stream's lock.
 
     has_versions: the metadata names our version, as in replies about one consumer.
@@ -25,10 +27,10 @@ def info_fields(intake: Intake, consumer: Consumer, *, has_config: bool = True, 
     config, engine = consumer.config, consumer.engine
     table = engine.table
     delivered_ns, acked_ns = consumer.wall_ns(engine.last_delivered_ns), consumer.wall_ns(engine.last_acked_ns)
-    wall_ns = intake.stream.store.clock.wall_ns()
-    delivery = intake.deliveries.get(consumer.name)
+    wall_ns = endpoint.stream.store.clock.wall_ns()
+    delivery = endpoint.deliveries.get(consumer.name)
     fields: Fields = {
-        "stream_name": intake.name,
+        "stream_name": endpoint.name,
         "name": consumer.name,
         "created": time_text(consumer.created_ns),
     }

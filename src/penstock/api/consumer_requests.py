@@ -13,7 +13,7 @@ from penstock.consumer.requests import check_unpin, decode_pause, decode_reset, 
 from penstock.wire.headers import find
 
 if TYPE_CHECKING:
-    from penstock.broker.streams.endpoint import Intake
+    from penstock.broker.streams.endpoint import StreamEndpoint
 
 _NEVER = Moment(ZERO_NS)
 _NOT_PAUSED = {"paused": False, "pause_until": format_moment(_NEVER)}
@@ -24,23 +24,23 @@ def pause(call: Call) -> Answer:
     return _pause(call.account.stream(call.names[0]), call.names[1], until)
 
 
-async def _pause(intake: Intake, name: str, until: Moment | None) -> Fields:
-    consumers = intake.stream.consumers
+async def _pause(endpoint: StreamEndpoint, name: str, until: Moment | None) -> Fields:
+    consumers = endpoint.stream.consumers
 
     def change() -> tuple[Fields, int]:
-        consumer = find_consumer(intake, name)
+        consumer = find_consumer(endpoint, name)
         old, new = consumer.config, with_pause(consumer.config, until)
         if new != old:
             consumers.set_config(consumer, new)
             if (old.pause_until or _NEVER).ns != (until or _NEVER).ns:
-                intake.news.paused(consumer)
+                endpoint.events.paused(consumer)
         fields: Fields = {"paused": False, "pause_until": format_moment(until or _NEVER)}
-        if (remaining := pause_remaining(new, intake.stream.store.clock.wall_ns())) > 0:
+        if (remaining := pause_remaining(new, endpoint.stream.store.clock.wall_ns())) > 0:
             fields |= {"paused": True, "pause_remaining": remaining}
-        return fields, written(intake, consumer)
+        return fields, written(endpoint, consumer)
 
-    fields, position = await change_locked(intake, change)
-    await intake.consumers_durable(position)
+    fields, position = await change_locked(endpoint, change)
+    await endpoint.consumers_durable(position)
     return fields
 
 
@@ -49,29 +49,29 @@ def unpin(call: Call) -> Answer:
     return _unpin(call.account.stream(call.names[0]), call.names[1], group)
 
 
-async def _unpin(intake: Intake, name: str, group: str) -> Fields:
+async def _unpin(endpoint: StreamEndpoint, name: str, group: str) -> Fields:
     def change() -> Fields:
-        consumer = find_consumer(intake, name)
+        consumer = find_consumer(endpoint, name)
         check_unpin(group, consumer.config)
-        if name in intake.deliveries:
-            intake.deliveries[name].unpin(group)
-        intake.news.unpinned(consumer, group, "admin")
+        if name in endpoint.deliveries:
+            endpoint.deliveries[name].unpin(group)
+        endpoint.events.unpinned(consumer, group, "admin")
         return {}
 
-    return await change_locked(intake, change)
+    return await change_locked(endpoint, change)
 
 
 def reset(call: Call) -> Answer:
     """In nats-server each consumer subscribes to this subject: without a consumer there is no reply."""
-    intake = call.account.streams.get(call.names[0])
-    if intake is None or call.names[1] not in intake.stream.consumers.by_name:
+    endpoint = call.account.streams.get(call.names[0])
+    if endpoint is None or call.names[1] not in endpoint.stream.consumers.by_name:
         raise Unanswered
-    return _reset(call, intake, decode_reset(call.payload))
+    return _reset(call, endpoint, decode_reset(call.payload))
 
 
-async def _reset(call: Call, intake: Intake, wanted: int) -> Fields:
-    await intake.settled()
-    stream = intake.stream
+async def _reset(call: Call, endpoint: StreamEndpoint, wanted: int) -> Fields:
+    await endpoint.settled()
+    stream = endpoint.stream
 
     def change() -> tuple[Fields, int]:
         consumer = stream.consumers.by_name.get(call.names[1])
@@ -80,14 +80,14 @@ async def _reset(call: Call, intake: Intake, wanted: int) -> Fields:
         floor = consumer.engine.table.ack_floor_stream_seq
         seq = reset_seq(consumer.config, wanted, floor, stream.store.seq_from_time)
         stream.consumers.reset(consumer, seq)
-        if consumer.name in intake.deliveries:
-            intake.deliveries[consumer.name].reset()
-        return {**info_fields(intake, consumer), "reset_seq": seq}, written(intake, consumer)
+        if consumer.name in endpoint.deliveries:
+            endpoint.deliveries[consumer.name].reset()
+        return {**info_fields(endpoint, consumer), "reset_seq": seq}, written(endpoint, consumer)
 
-    fields, position = await change_locked(intake, change)
-    await intake.consumers_durable(position)
+    fields, position = await change_locked(endpoint, change)
+    await endpoint.consumers_durable(position)
     if call.request.headers is not None and find(call.request.headers, IDENTITY.encode()) is not None:
-        call.headers = identity_header(intake)
+        call.headers = identity_header(endpoint)
     return fields
 
 

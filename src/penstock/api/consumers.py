@@ -20,7 +20,7 @@ from penstock.wire.go_json import encode, time_text
 from penstock.wire.headers import find
 
 if TYPE_CHECKING:
-    from penstock.broker.streams.endpoint import Intake
+    from penstock.broker.streams.endpoint import StreamEndpoint
     from penstock.consumer.config import ConsumerConfig
     from penstock.consumer.consumer import Consumer
 
@@ -38,98 +38,98 @@ _NO_PAGE = {"total": 0, "offset": 0, "limit": 0, "consumers": []}
 def create(call: Call) -> Answer:
     request = decode_request(call.payload, strict=call.strict)
     config = resolve(call.subject, request)
-    intake = call.account.stream(request.stream_name)
+    endpoint = call.account.stream(request.stream_name)
     if config.direct or config.sourcing:
-        _check_identity(call, intake)
-    return _create(call, intake, config, request)
+        _check_identity(call, endpoint)
+    return _create(call, endpoint, config, request)
 
 
-def _check_identity(call: Call, intake: Intake) -> None:
+def _check_identity(call: Call, endpoint: StreamEndpoint) -> None:
     """A request from a mirror or source may name the stream's identity, and its reply has that identity."""
-    identity = identity_of(intake)
+    identity = identity_of(endpoint)
     wanted = find(call.request.headers, IDENTITY.encode()) if call.request.headers is not None else None
     if wanted and wanted.decode("utf-8", "replace") != identity:
         raise StreamIdentityMismatch(identity)
-    call.headers = identity_header(intake)
+    call.headers = identity_header(endpoint)
 
 
-def identity_header(intake: Intake) -> bytes:
-    return f"NATS/1.0\r\n{IDENTITY}: {identity_of(intake)}\r\n\r\n".encode()
+def identity_header(endpoint: StreamEndpoint) -> bytes:
+    return f"NATS/1.0\r\n{IDENTITY}: {identity_of(endpoint)}\r\n\r\n".encode()
 
 
-def identity_of(intake: Intake) -> str:
+def identity_of(endpoint: StreamEndpoint) -> str:
     """The identity that distinguishes a stream from an earlier one of its name; derived from the creation time."""
-    return hash_name(time_text(intake.stream.identity.created_ns))
+    return hash_name(time_text(endpoint.stream.identity.created_ns))
 
 
-async def _create(call: Call, intake: Intake, config: ConsumerConfig, request: CreateRequest) -> Fields:
-    await intake.settled()  # earlier publishes are counted
-    consumers = intake.stream.consumers
+async def _create(call: Call, endpoint: StreamEndpoint, config: ConsumerConfig, request: CreateRequest) -> Fields:
+    await endpoint.settled()  # earlier publishes are counted
+    consumers = endpoint.stream.consumers
 
     def make() -> tuple[Consumer, Fields, int]:
         admission = admit(
             config,
-            intake.stream.config,
+            endpoint.stream.config,
             consumers.configs,
             caps=call.account.consumer_caps,
             action=request.action,
             pedantic=request.pedantic,
-            has_subscriber=lambda subject: _is_bound(intake, config.given_name),
+            has_subscriber=lambda subject: _is_bound(endpoint, config.given_name),
         )
         old, new = admission.old, admission.config
         consumer = consumers.by_name[admission.name] if old == new else consumers.create(admission)
-        fields = info_fields(intake, consumer)
+        fields = info_fields(endpoint, consumer)
         if old is not None and old.deliver_subject != new.deliver_subject:
             fields.pop("push_bound", None)  # nats-server has not checked yet whether the new one has a subscriber
-        return consumer, fields, written(intake, consumer)
+        return consumer, fields, written(endpoint, consumer)
 
-    consumer, fields, position = await change_locked(intake, make)
-    await intake.consumers_durable(position)
-    if pause_remaining(consumer.config, intake.stream.store.clock.wall_ns()):
-        intake.news.paused(consumer)
+    consumer, fields, position = await change_locked(endpoint, make)
+    await endpoint.consumers_durable(position)
+    if pause_remaining(consumer.config, endpoint.stream.store.clock.wall_ns()):
+        endpoint.events.paused(consumer)
     return fields
 
 
-def written(intake: Intake, consumer: Consumer) -> int:
+def written(endpoint: StreamEndpoint, consumer: Consumer) -> int:
     """The consumer log's position after a change of `consumer`; 0 for one in memory, which need not be awaited."""
-    return intake.flush_consumers() if consumer.number else 0
+    return endpoint.flush_consumers() if consumer.number else 0
 
 
-def _is_bound(intake: Intake, name: str) -> bool:
+def _is_bound(endpoint: StreamEndpoint, name: str) -> bool:
     """Whether the consumer's deliver subject has a subscriber."""
-    delivery = intake.deliveries.get(name)
+    delivery = endpoint.deliveries.get(name)
     return delivery is not None and delivery.is_push_bound
 
 
 def delete(call: Call) -> Answer:
     call.refuse_body()
-    intake = call.account.stream(call.names[0])
-    return _delete(intake, call.names[1])
+    endpoint = call.account.stream(call.names[0])
+    return _delete(endpoint, call.names[1])
 
 
-async def _delete(intake: Intake, name: str) -> Fields:
-    consumers = intake.stream.consumers
+async def _delete(endpoint: StreamEndpoint, name: str) -> Fields:
+    consumers = endpoint.stream.consumers
 
     def remove() -> tuple[Consumer, int, int]:
-        find_consumer(intake, name)
+        find_consumer(endpoint, name)
         gone = consumers.delete(name, lets_go=False)
-        return gone, consumers.let_go(gone, LET_GO_SLICE), written(intake, gone)
+        return gone, consumers.let_go(gone, LET_GO_SLICE), written(endpoint, gone)
 
-    gone, seq, position = await change_locked(intake, remove)
+    gone, seq, position = await change_locked(endpoint, remove)
     while seq:
         await asyncio.sleep(0)
-        seq = await change_locked(intake, lambda: consumers.let_go(gone, LET_GO_SLICE, seq))  # noqa: B023
+        seq = await change_locked(endpoint, lambda: consumers.let_go(gone, LET_GO_SLICE, seq))  # noqa: B023
     gone.engine.release()
-    await intake.consumers_durable(position)
+    await endpoint.consumers_durable(position)
     return {"success": True}
 
 
 # Info and lists.
 
 
-def find_consumer(intake: Intake, name: str) -> Consumer:
+def find_consumer(endpoint: StreamEndpoint, name: str) -> Consumer:
     """The consumer with this name; ConsumerNotFound otherwise. The caller holds the stream's lock."""
-    consumer = intake.stream.consumers.by_name.get(name)
+    consumer = endpoint.stream.consumers.by_name.get(name)
     if consumer is None:
         raise ConsumerNotFound
     return consumer
@@ -137,13 +137,13 @@ def find_consumer(intake: Intake, name: str) -> Consumer:
 
 def info(call: Call) -> Answer:
     call.refuse_body()
-    intake = call.account.stream(call.names[0])
-    return _info(intake, call.names[1])
+    endpoint = call.account.stream(call.names[0])
+    return _info(endpoint, call.names[1])
 
 
-async def _info(intake: Intake, name: str) -> Fields:
-    await intake.settled()
-    return await read_locked(intake, lambda: info_fields(intake, find_consumer(intake, name)))
+async def _info(endpoint: StreamEndpoint, name: str) -> Fields:
+    await endpoint.settled()
+    return await read_locked(endpoint, lambda: info_fields(endpoint, find_consumer(endpoint, name)))
 
 
 def names(call: Call) -> Fields:
@@ -152,33 +152,33 @@ def names(call: Call) -> Fields:
 
 
 def listing(call: Call) -> Answer:
-    intake, found, offset = _page(call)
-    return _listing(intake, found, offset)
+    endpoint, found, offset = _page(call)
+    return _listing(endpoint, found, offset)
 
 
-async def _listing(intake: Intake, found: list[str], offset: int) -> Fields:
-    await intake.settled()
+async def _listing(endpoint: StreamEndpoint, found: list[str], offset: int) -> Fields:
+    await endpoint.settled()
     parts: list[bytes] = []
     shown = found[offset : offset + LIST_MAX]
-    by_name = intake.stream.consumers.by_name
+    by_name = endpoint.stream.consumers.by_name
 
     def describe(some: list[str]) -> list[Fields]:
-        return [info_fields(intake, by_name[name], has_versions=False) for name in some if name in by_name]
+        return [info_fields(endpoint, by_name[name], has_versions=False) for name in some if name in by_name]
 
     for start in range(0, len(shown), SLICE):
         some = shown[start : start + SLICE]
-        parts += map(encode, await read_locked(intake, lambda: describe(some)))  # noqa: B023
+        parts += map(encode, await read_locked(endpoint, lambda: describe(some)))  # noqa: B023
         await asyncio.sleep(0)
     consumers = msgspec.Raw(b"[" + b",".join(parts) + b"]")
     return {"total": len(found), "offset": offset, "limit": LIST_MAX, "consumers": consumers}
 
 
-def _page(call: Call) -> tuple[Intake, list[str], int]:
+def _page(call: Call) -> tuple[StreamEndpoint, list[str], int]:
     """A stream, the sorted names of its consumers, and the index where the page begins."""
     wanted = call.decode(_PAGE) if call.is_json else {}
-    intake = call.account.stream(call.names[0])
-    found = sorted(consumer.name for consumer in intake.stream.consumers if not consumer.config.direct)
-    return intake, found, min(max(wanted.get("offset", 0), 0), len(found))
+    endpoint = call.account.stream(call.names[0])
+    found = sorted(consumer.name for consumer in endpoint.stream.consumers if not consumer.config.direct)
+    return endpoint, found, min(max(wanted.get("offset", 0), 0), len(found))
 
 
 ENDPOINTS = (

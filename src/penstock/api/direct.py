@@ -87,7 +87,7 @@ class Direct:
         self._stream = stream
         self._store = stream.store
         self._is_file = stream.config.storage == "file"
-        self._loop = account.turn.loop
+        self._loop = account.tick.loop
         self._max_pending = max_pending
         self._sender = DirectSender(account.router, account.sublist, stream.store.engine, stream.name.encode())
         self._work: deque[Work] = deque()

@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.api.call import Answer, Call, Endpoint, Fields
 from penstock.base.subject import is_valid_filter
-from penstock.broker.streams.endpoint import Intake
+from penstock.broker.streams.endpoint import StreamEndpoint
 from penstock.db.stream import Stream
 from penstock.errors import (
     BadRequest,
@@ -117,18 +117,18 @@ def delete(call: Call) -> Answer:
     if call.is_empty:
         raise BadRequest
     wanted = call.decode(_DELETE)
-    intake = call.account.stream(call.names[0])
-    config = intake.stream.config
+    endpoint = call.account.stream(call.names[0])
+    config = endpoint.stream.config
     if config.sealed:
         raise StreamSealed
     if config.deny_delete:
         raise DeniedDelete
-    return _delete(intake, wanted.get("seq", 0), wanted.get("no_erase", False))
+    return _delete(endpoint, wanted.get("seq", 0), wanted.get("no_erase", False))
 
 
-async def _delete(intake: Intake, seq: int, no_erase: bool) -> Fields:
-    await intake.settled()
-    stream = intake.stream
+async def _delete(endpoint: StreamEndpoint, seq: int, no_erase: bool) -> Fields:
+    await endpoint.settled()
+    stream = endpoint.stream
     index = stream.store.index
     if stream.config.storage == "file":
         if seq > index.last_seq:
@@ -140,7 +140,7 @@ async def _delete(intake: Intake, seq: int, no_erase: bool) -> Fields:
         is_gone = 0 < seq < SEQ_STOP and await asyncio.to_thread(remove, seq)
     except StoreError as error:
         return {"error": DeleteFailed(str(error)).to_json()}
-    intake.dispatcher.committed()  # it may have been some consumer's next candidate
+    endpoint.dispatcher.committed()  # it may have been some consumer's next candidate
     return {"success": True} if is_gone else {"error": SequenceNotFound(seq).to_json()}
 
 

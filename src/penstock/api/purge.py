@@ -6,7 +6,7 @@ import asyncio
 
 from penstock.api.call import Answer, Call, Endpoint, Fields
 from penstock.base.subject import is_valid_filter
-from penstock.broker.streams.endpoint import Intake
+from penstock.broker.streams.endpoint import StreamEndpoint
 from penstock.db.stream import Stream
 from penstock.errors import BadRequest, DeniedPurge, PurgeFailed, StoreError, StreamSealed
 from penstock.store.base import PURGE
@@ -23,8 +23,8 @@ def purge(call: Call) -> Answer:
     seq, keep, subject = wanted.get("seq", 0), wanted.get("keep", 0), wanted.get("filter", "")
     if seq and keep:
         raise BadRequest
-    intake = call.account.stream(call.names[0])
-    config = intake.stream.config
+    endpoint = call.account.stream(call.names[0])
+    config = endpoint.stream.config
     if config.sealed:
         raise StreamSealed
     if config.deny_purge:
@@ -33,17 +33,17 @@ def purge(call: Call) -> Answer:
         return {"success": True, "purged": 0}
     if seq >= SEQ_STOP:
         raise PurgeFailed(f"sequence {seq}: sequences stay below 2^63")
-    return _purge(intake, subject, seq, min(keep, SEQ_STOP - 1))
+    return _purge(endpoint, subject, seq, min(keep, SEQ_STOP - 1))
 
 
-async def _purge(intake: Intake, subject: str, seq: int, keep: int) -> Fields:
-    await intake.settled()
+async def _purge(endpoint: StreamEndpoint, subject: str, seq: int, keep: int) -> Fields:
+    await endpoint.settled()
     try:
-        purged = await asyncio.to_thread(purge_in_slices, intake.stream, subject, seq, keep)
+        purged = await asyncio.to_thread(purge_in_slices, endpoint.stream, subject, seq, keep)
     except StoreError as error:
         raise PurgeFailed(str(error)) from error
-    intake.dispatcher.committed()  # some may have had one of them as the next candidate
-    intake.was_purged = intake.was_purged or (subject in ("", ">") and not keep and not seq)
+    endpoint.dispatcher.committed()  # some may have had one of them as the next candidate
+    endpoint.was_purged = endpoint.was_purged or (subject in ("", ">") and not keep and not seq)
     return {"success": True, "purged": purged}
 
 

@@ -11,21 +11,26 @@ from penstock.wire.go_json import time_text, time_text_or_zero
 from penstock.wire.info import API_LEVEL, VERSION
 
 if TYPE_CHECKING:
-    from penstock.broker.streams.endpoint import Intake
+    from penstock.broker.streams.endpoint import StreamEndpoint
     from penstock.db.stream import Stream
 
 Fields = dict[str, Any]
 
 
 def info_fields(
-    intake: Intake, *, domain: str = "", leader: str = "", has_versions: bool = True, has_details: bool = False
+    endpoint: StreamEndpoint,
+    *,
+    domain: str = "",
+    leader: str = "",
+    has_versions: bool = True,
+    has_details: bool = False,
 ) -> Fields:
     """The fields of a StreamInfo. The caller has waited until all appends are durable, and holds the stream's lock.
 
     has_versions: the metadata names our version, as in replies about one stream. leader: the leader's name, if the
     reply has one. has_details: lists deleted sequences.
     """
-    stream = intake.stream
+    stream = endpoint.stream
     store = stream.store
     state = store.state() if has_details else store.fast_state()
     fields: Fields = {
@@ -35,7 +40,7 @@ def info_fields(
             state,
             has_details=has_details,
             is_file=stream.config.storage == "file",
-            is_fresh=state.last_seq == 0 and not intake.began_at and not intake.was_purged,
+            is_fresh=state.last_seq == 0 and not endpoint.began_at and not endpoint.was_purged,
             consumer_count=count_of(stream),
         ),
     }

@@ -10,44 +10,44 @@ from penstock.db.loop_commits import RETRY_S
 from penstock.errors import StreamNotFound
 
 if TYPE_CHECKING:
-    from penstock.broker.streams.endpoint import Intake
+    from penstock.broker.streams.endpoint import StreamEndpoint
 
 T = TypeVar("T")
 
 
-async def read_locked(intake: Intake, read: Callable[[], T]) -> T:
+async def read_locked(endpoint: StreamEndpoint, read: Callable[[], T]) -> T:
     """What `read` returns under the stream's lock. If another thread holds the lock, a helper thread waits for it.
 
     Raises StreamNotFound if the stream was deleted while the request waited.
     """
-    if intake.stream.try_lock():
+    if endpoint.stream.try_lock():
         try:
-            return _read_open(intake, read)
+            return _read_open(endpoint, read)
         finally:
-            intake.stream.unlock()
+            endpoint.stream.unlock()
 
-    return await asyncio.to_thread(read_locked_blocking, intake, read)
+    return await asyncio.to_thread(read_locked_blocking, endpoint, read)
 
 
-def read_locked_blocking(intake: Intake, read: Callable[[], T]) -> T:
+def read_locked_blocking(endpoint: StreamEndpoint, read: Callable[[], T]) -> T:
     """As `read_locked`, for a thread that may wait for the lock."""
-    with intake.stream.locked():
-        return _read_open(intake, read)
+    with endpoint.stream.locked():
+        return _read_open(endpoint, read)
 
 
-def _read_open(intake: Intake, read: Callable[[], T]) -> T:
-    if intake.stream.store.engine.is_closed:
+def _read_open(endpoint: StreamEndpoint, read: Callable[[], T]) -> T:
+    if endpoint.stream.store.engine.is_closed:
         raise StreamNotFound
     return read()
 
 
-async def change_locked(intake: Intake, change: Callable[[], T]) -> T:
+async def change_locked(endpoint: StreamEndpoint, change: Callable[[], T]) -> T:
     """What `change` returns under the stream's lock, always in the loop's thread, as its subscribers require."""
-    while not intake.stream.try_lock():
+    while not endpoint.stream.try_lock():
         await asyncio.sleep(RETRY_S)
     try:
-        if intake.is_closed:
+        if endpoint.is_closed:
             raise StreamNotFound
         return change()
     finally:
-        intake.stream.unlock()
+        endpoint.stream.unlock()

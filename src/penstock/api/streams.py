@@ -35,7 +35,7 @@ from penstock.wire.go_json import encode
 
 if TYPE_CHECKING:
     from penstock.api.account import JetStreamAccount
-    from penstock.broker.streams.endpoint import Intake
+    from penstock.broker.streams.endpoint import StreamEndpoint
 
 log = logging.getLogger("penstock.api")
 NAMES_MAX = 1024
@@ -69,21 +69,21 @@ async def create(call: Call) -> Fields:
         if _NAMES_STORAGE.search(call.payload):
             account.check_create(config)  # nats-server checks its limits first, if the storage is given
         checked = await _validated(account, config, pedantic)
-        intake = account.streams.get(config.name)
-        is_new = intake is None
-        if intake is None:
+        endpoint = account.streams.get(config.name)
+        is_new = endpoint is None
+        if endpoint is None:
             account.check_create(checked)
-            intake = await _create(account, config, pedantic)
-        elif not same(intake.stream.config, checked):
+            endpoint = await _create(account, config, pedantic)
+        elif not same(endpoint.stream.config, checked):
             raise StreamNameInUse
-    await intake.settled()
-    fields = await read_locked(intake, lambda: {**info_fields(intake), "did_create": True})
+    await endpoint.settled()
+    fields = await read_locked(endpoint, lambda: {**info_fields(endpoint), "did_create": True})
     if is_new:
         account.tell_soon(config.name, "create")
     return fields
 
 
-async def _create(account: JetStreamAccount, config: StreamConfig, pedantic: bool) -> Intake:
+async def _create(account: JetStreamAccount, config: StreamConfig, pedantic: bool) -> StreamEndpoint:
     try:
         await asyncio.to_thread(account.database.create_stream, config, pedantic=pedantic)
     except (StoreError, OSError) as error:
@@ -105,20 +105,20 @@ async def update(call: Call) -> Fields:
     if config.name != call.names[0]:
         raise StreamNameMismatch
     async with account.changes:
-        intake = account.stream(config.name)
+        endpoint = account.stream(config.name)
         if late is not None:
             raise late
-        old = intake.stream.config
+        old = endpoint.stream.config
         checked = await asyncio.to_thread(check_update, old, config, pedantic=pedantic)
         account.check_update(old, checked)
-        await read_locked(intake, lambda: check_limits(old, checked, intake.stream.consumers.configs))
+        await read_locked(endpoint, lambda: check_limits(old, checked, endpoint.stream.consumers.configs))
         try:
             await asyncio.to_thread(account.database.update_stream, config, pedantic=pedantic)
         except (StoreError, OSError) as error:
             raise StreamUpdateFailed(str(error)) from error
         account.follow(config.name)
-    await intake.settled()
-    fields = await read_locked(intake, lambda: info_fields(intake, domain=account.jetstream.domain))
+    await endpoint.settled()
+    fields = await read_locked(endpoint, lambda: info_fields(endpoint, domain=account.jetstream.domain))
     account.tell_soon(config.name, "modify")
     return fields
 
@@ -150,9 +150,9 @@ async def delete_stream(account: JetStreamAccount, name: str) -> None:
         if name in account.failed:
             await _delete_failed(account, name)
             return
-        intake = account.stream(name)
-        await intake.drain()  # later publishes have no responders
-        consumers = list(intake.stream.consumers.by_name)
+        endpoint = account.stream(name)
+        await endpoint.drain()  # later publishes have no responders
+        consumers = list(endpoint.stream.consumers.by_name)
         try:
             await asyncio.to_thread(account.database.delete_stream, name)
         except (StoreError, OSError) as error:
@@ -160,9 +160,9 @@ async def delete_stream(account: JetStreamAccount, name: str) -> None:
         finally:
             account.follow(name)
             if name in account.streams:  # it could not be deleted: accept messages again
-                intake.configure()
+                endpoint.configure()
     for consumer in consumers:
-        intake.news.changed(consumer, "delete")
+        endpoint.events.changed(consumer, "delete")
     account.jetstream.advisories.stream_action(account.account, name, "delete")  # before the answer, unlike the others
 
 
@@ -181,24 +181,24 @@ async def _delete_failed(account: JetStreamAccount, name: str) -> None:
 
 def info(call: Call) -> Answer:
     wanted = call.decode(_INFO) if call.is_json else {}
-    intake = call.account.stream(call.names[0])
-    return _info(call, intake, wanted)
+    endpoint = call.account.stream(call.names[0])
+    return _info(call, endpoint, wanted)
 
 
-async def _info(call: Call, intake: Intake, wanted: Fields) -> Fields:
-    await intake.settled()
+async def _info(call: Call, endpoint: StreamEndpoint, wanted: Fields) -> Fields:
+    await endpoint.settled()
     jetstream = call.account.jetstream
     has_details = wanted.get("deleted_details", False)
 
     def look() -> Fields:
-        return info_fields(intake, domain=jetstream.domain, leader=jetstream.server_name, has_details=has_details)
+        return info_fields(endpoint, domain=jetstream.domain, leader=jetstream.server_name, has_details=has_details)
 
-    fields = await read_locked(intake, look)
+    fields = await read_locked(endpoint, look)
     page: Fields = dict(_NO_PAGE)
     subjects = wanted.get("subjects_filter", "")
     if subjects and is_valid_filter(subjects):
         offset = max(wanted.get("offset", 0), 0)
-        total, shown = await _subjects(intake, subjects, offset)
+        total, shown = await _subjects(endpoint, subjects, offset)
         if total:
             page = {"total": total, "offset": offset, "limit": SUBJECTS_MAX}
             if shown:
@@ -206,15 +206,15 @@ async def _info(call: Call, intake: Intake, wanted: Fields) -> Fields:
     return {**page, **fields}
 
 
-async def _subjects(intake: Intake, subject: str, offset: int) -> tuple[int, bytes]:
+async def _subjects(endpoint: StreamEndpoint, subject: str, offset: int) -> tuple[int, bytes]:
     """The number of matching subjects, and a page of them with their counts as JSON. There may be millions."""
-    query = intake.stream.store.query
-    numbers = await asyncio.to_thread(read_locked_blocking, intake, lambda: query.live_numbers([subject]))
+    query = endpoint.stream.store.query
+    numbers = await asyncio.to_thread(read_locked_blocking, endpoint, lambda: query.live_numbers([subject]))
     total = len(numbers) // 4
     parts: list[bytes] = []
     for start in range(offset, min(offset + SUBJECTS_MAX, total), SUBJECT_SLICE):
         stop = min(start + SUBJECT_SLICE, offset + SUBJECTS_MAX)
-        found = await read_locked(intake, partial(query.totals_of, numbers, start, stop))
+        found = await read_locked(endpoint, partial(query.totals_of, numbers, start, stop))
         if found:
             parts.append(encode(found)[1:-1])
         await asyncio.sleep(0)
@@ -246,12 +246,12 @@ async def _listing(call: Call, found: list[str], offset: int) -> Fields:
     parts: list[bytes] = []
     domain = call.account.jetstream.domain
     for at, name in enumerate(found[offset : offset + LIST_MAX], 1):
-        intake = call.account.streams.get(name)
-        if intake is None:
+        endpoint = call.account.streams.get(name)
+        if endpoint is None:
             continue  # it went meanwhile
         try:
-            await intake.settled()
-            fields = await read_locked(intake, lambda: info_fields(intake, domain=domain, has_versions=False))  # noqa: B023
+            await endpoint.settled()
+            fields = await read_locked(endpoint, lambda: info_fields(endpoint, domain=domain, has_versions=False))  # noqa: B023
         except (StoreClosed, StreamNotFound):
             continue  # just now
         parts.append(encode(fields))

@@ -80,10 +80,10 @@ class Service:
 class Account:
     """One subject space."""
 
-    def __init__(self, name: str, turn: Tick, limits: Limits | None = None) -> None:
+    def __init__(self, name: str, tick: Tick, limits: Limits | None = None) -> None:
         self.name = name
-        self.turn = turn
-        self.router = router = turn.router
+        self.tick = tick
+        self.router = router = tick.router
         self.sublist = Sublist()
         router.add_sublist(self.sublist)
         self.limits = limits

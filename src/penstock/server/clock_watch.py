@@ -15,7 +15,7 @@ from penstock.base.clock import SYSTEM, Clock
 if TYPE_CHECKING:
     import asyncio
 
-    from penstock.broker.streams.endpoint import Intake
+    from penstock.broker.streams.endpoint import StreamEndpoint
     from penstock.server.server import Server
 
 LOOK_S = 1.0
@@ -30,7 +30,7 @@ class ClockWatch:
         self._clock = clock
         self._changes = 0
         self._timer: asyncio.Handle | None = None
-        self._pending: list[Intake] = []
+        self._pending: list[StreamEndpoint] = []
 
     def start(self) -> None:
         self._changes = self._clock.changes
@@ -53,16 +53,16 @@ class ClockWatch:
             self._wait()
             return
         self._changes = self._clock.changes
-        self._pending = [intake for account in jetstream.accounts.values() for intake in account.streams.values()]
+        self._pending = [endpoint for account in jetstream.accounts.values() for endpoint in account.streams.values()]
         self._notify()
 
     def _notify(self) -> None:
         until = time.monotonic() + SLICE_S
         while self._pending and time.monotonic() < until:
-            intake = self._pending.pop()
-            if not intake.is_closed:
-                intake.clock_changed()
-        self._server.turn.end()
+            endpoint = self._pending.pop()
+            if not endpoint.is_closed:
+                endpoint.clock_changed()
+        self._server.tick.end()
         if self._pending:
             self._timer = self._server.loop.call_soon(self._notify)
         else:

@@ -121,7 +121,7 @@ class JetStreamControl:
             await server.jetstream.quiet(ShutdownReplies.SILENCE)
         except (PenstockError, OSError) as error:
             lifecycle.jetstream_failed(server.log, error)
-        server.turn.end()  # sends the last replies
+        server.tick.end()  # sends the last replies
 
     async def stop(self, replies: ShutdownReplies) -> None:
         """Stop JetStream; later requests get `replies`. A failure is kept for the end of the server."""
@@ -139,6 +139,6 @@ class JetStreamControl:
         except (PenstockError, OSError) as error:
             self.failure = error
             lifecycle.jetstream_failed(server.log, error)
-        server.turn.end()  # sends the last replies
+        server.tick.end()  # sends the last replies
         server.jetstream = None
         lifecycle.jetstream_stopped(server.log)

@@ -76,7 +76,7 @@ class Listener:
             try:
                 connected.setblocking(False)
                 connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                Socket(self.server.turn.sockets, connected, protocol)
+                Socket(self.server.tick.sockets, connected, protocol)
             except Exception as error:  # an error of one client must not stop the others
                 log.exception("a client could not be taken")
                 protocol.connection_lost(error)

@@ -20,7 +20,7 @@ from penstock.server.monitor.varz import subscription_count
 from penstock.wire.info import VERSION
 
 if TYPE_CHECKING:
-    from penstock.broker.streams.endpoint import Intake
+    from penstock.broker.streams.endpoint import StreamEndpoint
     from penstock.consumer.consumer import Consumer
     from penstock.server.server import Server
 
@@ -118,9 +118,9 @@ async def _add_jetstream(families: Families, server: Server) -> None:
     families.counter("penstock_jetstream_api_requests_total", "API requests.", jetstream.api_total)
     families.counter("penstock_jetstream_api_errors_total", "API requests answered by an error.", jetstream.api_errors)
     streams = [
-        ({"account": name, "stream": intake.name}, intake.stream)
+        ({"account": name, "stream": endpoint.name}, endpoint.stream)
         for name, account in jetstream.accounts.items()
-        for intake in account.streams.values()
+        for endpoint in account.streams.values()
     ]
     families.gauge("penstock_jetstream_streams", "Streams of all accounts.", len(streams))
     rows: list[tuple[Labels, tuple[int | float, ...]]] = []
@@ -151,15 +151,15 @@ async def _add_consumers(families: Families, server: Server) -> None:
         return
     rows: list[tuple[Labels, tuple[int, ...]]] = []
     for name, account in list(jetstream.accounts.items()):
-        for intake in list(account.streams.values()):
-            everyone = [one for one in intake.stream.consumers if not one.config.direct]
+        for endpoint in list(account.streams.values()):
+            everyone = [one for one in endpoint.stream.consumers if not one.config.direct]
             for start in range(0, len(everyone), STREAM_SLICE):
                 some = everyone[start : start + STREAM_SLICE]
                 try:
-                    found = await read_locked(intake, lambda: _consumer_rows(intake, some))  # noqa: B023
+                    found = await read_locked(endpoint, lambda: _consumer_rows(endpoint, some))  # noqa: B023
                 except StreamNotFound:
                     break  # it was deleted just now
-                labels = {"account": name, "stream": intake.name}
+                labels = {"account": name, "stream": endpoint.name}
                 rows += [(labels | {"consumer": consumer}, values) for consumer, values in found]
                 await yield_to_loop()
     for column, (name, about) in enumerate(
@@ -176,15 +176,15 @@ async def _add_consumers(families: Families, server: Server) -> None:
         families.add(f"penstock_consumer_{name}", "gauge", about, [(labels, values[column]) for labels, values in rows])
 
 
-def _consumer_rows(intake: Intake, consumers: list[Consumer]) -> list[tuple[str, tuple[int, ...]]]:
+def _consumer_rows(endpoint: StreamEndpoint, consumers: list[Consumer]) -> list[tuple[str, tuple[int, ...]]]:
     """The figures of some consumers. The caller holds the stream's lock."""
-    now_ns = intake.stream.store.clock.now_ns()
+    now_ns = endpoint.stream.store.clock.now_ns()
     rows: list[tuple[str, tuple[int, ...]]] = []
     for consumer in consumers:
         if consumer.is_deleted:
             continue
         engine, table = consumer.engine, consumer.table
-        delivery = intake.deliveries.get(consumer.name)
+        delivery = endpoint.deliveries.get(consumer.name)
         counts = (engine.num_pending, engine.num_ack_pending, engine.num_redelivered)
         places = (table.delivered_stream_seq, table.ack_floor_stream_seq, int(consumer.is_paused(now_ns)))
         rows.append((consumer.name, (*counts, delivery.num_waiting if delivery is not None else 0, *places)))

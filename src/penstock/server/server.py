@@ -187,7 +187,7 @@ class Server:
             self.router.send_together()
         except OSError as error:
             lifecycle.no_io_uring(self.log, error)
-        self.turn = Tick(self.loop, self.router, self._pressure())
+        self.tick = Tick(self.loop, self.router, self._pressure())
         self.disconnects = DisconnectQueue(self.loop)
         try:
             self._make_accounts()
@@ -202,7 +202,7 @@ class Server:
             await self._release()
             for account in self.accounts.values():
                 account.close()
-            self.turn.close()
+            self.tick.close()
             self.router.send_alone()
             raise
         self._clock_watch.start()
@@ -231,7 +231,7 @@ class Server:
     def add_account(self, name: str, limits: Any) -> Account:
         account = self.accounts.get(name)
         if account is None:
-            account = self.accounts[name] = Account(name, self.turn)
+            account = self.accounts[name] = Account(name, self.tick)
         account.limits = limits
         return account
 
@@ -416,7 +416,7 @@ class Server:
             await listener.stop()
         await self.jetstream_control.quiet()
         self.system_service.shutdown()
-        self.turn.end()
+        self.tick.end()
         for connection in list(self.connections.values()):
             connection.close("Server Shutdown")
         await self.jetstream_control.stop(ShutdownReplies.SILENCE)  # clients reconnect while databases close
@@ -424,7 +424,7 @@ class Server:
         await self._linger()
         for account in self.accounts.values():
             account.close()
-        self.turn.close()
+        self.tick.close()
         self.router.send_alone()
         lifecycle.stopped(self.log)
         assert self._stopped is not None

@@ -1,4 +1,4 @@
-"""Intake: a stream on the server beside others that use it, with more to do than it can, and feeding other streams."""
+"""StreamEndpoint: a stream that other threads use, too, with more to do than it can, and feeding other streams."""
 
 from __future__ import annotations
 

@@ -78,10 +78,10 @@ def test_a_turn_that_has_no_time_left_answers_more_than_the_first_few(
     counts: list[int] = []
     serve = turn.Tick._serve
 
-    def counted(self: turn.Tick, intake: Any) -> None:
-        before = intake.answered
-        serve(self, intake)
-        counts.append(intake.answered - before)
+    def counted(self: turn.Tick, endpoint: Any) -> None:
+        before = endpoint.answered
+        serve(self, endpoint)
+        counts.append(endpoint.answered - before)
 
     monkeypatch.setattr(turn.Tick, "_serve", counted)
     clients = [Client(server.port, f"_INBOX.c{n}") for n in range(CLIENTS)]
@@ -227,9 +227,9 @@ class Meddling:
     """A loop's sockets, with something that happens just before they are polled from within the end of a turn."""
 
     def __init__(self, server: EmbeddedServer, before: Callable[[], None], what: str) -> None:
-        self._turn = server.server.turn
-        self._real, self._before, self._what = self._turn.sockets, before, what
-        self._turn.sockets = self  # type: ignore[assignment]
+        self._tick = server.server.tick
+        self._real, self._before, self._what = self._tick.sockets, before, what
+        self._tick.sockets = self  # type: ignore[assignment]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)

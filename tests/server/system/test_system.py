@@ -121,7 +121,7 @@ def test_requests_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch, name: s
 
 def test_an_account_that_comes_later_can_ask_about_itself_and_one_that_goes_cannot() -> None:
     async def play(server: Server) -> None:
-        account = Account("LATER", server.turn)
+        account = Account("LATER", server.tick)
         assert not account.has_interest(b"$SYS.REQ.USER.INFO")
         server.system_service.account_added(account)
         server.system_service.account_added(account)  # twice is harmless

@@ -53,14 +53,14 @@ class Delivery:
         self.owner = dispatcher
         self.consumer = consumer
         self.engine = consumer.engine
-        self.events = dispatcher.intake.news
+        self.events = dispatcher.endpoint.events
         self.pinned = PinnedClient(self)
         self._tokens: list[int] = []
         self._config: ConsumerConfig | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._pause: asyncio.TimerHandle | None = None
         self._inactivity = Inactivity(self)
-        account, domain = dispatcher.account.name, dispatcher.intake.domain
+        account, domain = dispatcher.account.name, dispatcher.endpoint.domain
         if config.ack_policy in ("explicit", "all"):
             for subject in ack_filters(stream, consumer.name, account, domain):
                 self._tokens.append(self.session.listen(Listener.ACK, subject.encode()))

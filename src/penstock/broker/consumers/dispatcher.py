@@ -22,7 +22,7 @@ from penstock.errors import StoreError
 if TYPE_CHECKING:
     import asyncio
 
-    from penstock.broker.streams.endpoint import Intake
+    from penstock.broker.streams.endpoint import StreamEndpoint
     from penstock.consumer.consumer import Consumer
 
 log = logging.getLogger("penstock")
@@ -39,13 +39,13 @@ class ConsumerDispatcher:
     Always true: `deliveries` has every consumer of the stream, a turn of the loop after it came.
     """
 
-    def __init__(self, intake: Intake) -> None:
-        self._intake = weakref.ref(intake)  # it has us
-        self.account = intake.account
-        self.stream = intake.stream
-        self.consumers = intake.stream.consumers
-        self.turn = intake.turn
-        self.loop = intake.turn.loop
+    def __init__(self, endpoint: StreamEndpoint) -> None:
+        self._endpoint = weakref.ref(endpoint)  # it has us
+        self.account = endpoint.account
+        self.stream = endpoint.stream
+        self.consumers = endpoint.stream.consumers
+        self.tick = endpoint.tick
+        self.loop = endpoint.tick.loop
         self.scheduler = SessionScheduler(self.account.router, self.account.sublist, self._has_work)
         self.deliveries: dict[str, Delivery] = {}
         self.is_closed = False
@@ -63,10 +63,10 @@ class ConsumerDispatcher:
             self._follow(consumer, "create")
 
     @property
-    def intake(self) -> Intake:
-        intake = self._intake()
-        assert intake is not None, "an intake closes its desk, and keeps it"
-        return intake
+    def endpoint(self) -> StreamEndpoint:
+        endpoint = self._endpoint()
+        assert endpoint is not None, "an endpoint closes its desk, and keeps it"
+        return endpoint
 
     # Who there is.
 
@@ -75,7 +75,7 @@ class ConsumerDispatcher:
         if threading.get_ident() == self._thread:
             self._follow(consumer, what)
         elif not self.loop.is_closed():
-            self.turn.call_first(self._follow, consumer, what)
+            self.tick.call_first(self._follow, consumer, what)
 
     def _follow(self, consumer: Consumer, what: str) -> None:
         if self.is_closed:
@@ -105,7 +105,7 @@ class ConsumerDispatcher:
             if self.stream.store.engine.is_closed:
                 return
             start = self.consumers.let_go(gone, LET_GO_SLICE, start)
-            self.turn.wait_for(self.intake)
+            self.tick.wait_for(self.endpoint)
         finally:
             self.stream.unlock()
         if start:
@@ -126,7 +126,7 @@ class ConsumerDispatcher:
     # Work.
 
     def _has_work(self) -> None:
-        self.turn.schedule_dispatcher(self)
+        self.tick.schedule_dispatcher(self)
 
     def _tell(self) -> None:
         """Somebody else in this process, maybe in another thread, published, or told a consumer something."""
@@ -144,7 +144,7 @@ class ConsumerDispatcher:
         if not self.is_closed:
             self._served_seq = 0  # there need be no new message: room among the unacknowledged, a nak, a resume
             self.serve(looks_anew=True)
-            self.turn.end()
+            self.tick.end()
 
     def tell_others(self) -> None:
         """Wake those in this process who wait for news of the stream; the dispatcher knows."""
@@ -178,8 +178,8 @@ class ConsumerDispatcher:
                 self._served_seq = committed
             if not self.scheduler.has_work:
                 return
-            if self.scheduler.serve(store.clock.now_ns(), self.turn.slice_ns):
-                self.turn.schedule_dispatcher(self)
+            if self.scheduler.serve(store.clock.now_ns(), self.tick.slice_ns):
+                self.tick.schedule_dispatcher(self)
             self._write_down()
             if self._cooling is None and self.consumers.windows.count:
                 self._cooling = self.loop.call_later(COOL_S, self._cool)
@@ -197,7 +197,7 @@ class ConsumerDispatcher:
         self._retry = None
         if not self.is_closed:
             self.serve(looks_anew=self._served_seq == 0)
-            self.turn.end()
+            self.tick.end()
 
     def _cool(self) -> None:
         """Free parts of block files that no consumer has read for a while."""
@@ -236,12 +236,12 @@ class ConsumerDispatcher:
             self._mend_soon()
             return
         if store.committed_position < store.engine.position:
-            self.turn.wait_for(self.intake)
+            self.tick.wait_for(self.endpoint)
         if replies:
             self._answers.append((position, replies))
             if not self.settle():
                 self.consumers.sync(position)
-                self.turn.wait_for(self.intake)
+                self.tick.wait_for(self.endpoint)
 
     def _mend(self) -> None:
         """Acks wait for a log that could not be written: it is begun anew, with all that there is."""
@@ -256,7 +256,7 @@ class ConsumerDispatcher:
             self._mend_soon()
             return
         self.consumers.sync(consumer_log.position)
-        self.turn.wait_for(self.intake)
+        self.tick.wait_for(self.endpoint)
 
     @property
     def is_quiet(self) -> bool:
@@ -309,4 +309,4 @@ class ConsumerDispatcher:
             delivery.close(DELETED)
         self.deliveries.clear()
         self.scheduler.close()
-        self.turn.forget_dispatcher(self)
+        self.tick.forget_dispatcher(self)

@@ -68,7 +68,7 @@ class Inactivity:
                 self._wait(delay_ns)
             elif not stream.store.engine.is_closed and not delivery.consumer.is_deleted:
                 dispatcher.let_go(dispatcher.consumers.delete(delivery.consumer.name, lets_go=False))
-                dispatcher.intake.flush_consumers()
+                dispatcher.endpoint.flush_consumers()
         finally:
             stream.unlock()
 

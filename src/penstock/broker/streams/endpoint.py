@@ -1,4 +1,4 @@
-"""Intake: a stream on the server. It takes what is published on its subjects and answers when it is durable."""
+"""StreamEndpoint: a stream on the server. It takes what is published on its subjects and answers when it is durable."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EXPIRE_AGAIN_S = 1.0  # after a failure
 RESUME_S = 0.5  # between two attempts to write what a stream's open could not
 
 
-class Intake:
+class StreamEndpoint:
     """One stream's place on the server. Everything but `stream`'s own methods belongs to the loop's thread."""
 
     def __init__(
@@ -43,21 +43,21 @@ class Intake:
         stream: Stream,
         domain: str = "",
         *,
-        news: ConsumerEvents,
+        events: ConsumerEvents,
         count_max: int = 0,
         size_max: int = 0,
     ) -> None:
         """`count_max` messages, or `size_max` bytes, may wait for the stream; 0: as many as the reference lets."""
         self.account = account
         self.stream = stream
-        self.news = news  # what is told of the stream's consumers
-        self.turn = turn = account.turn
+        self.events = events  # what is told of the stream's consumers
+        self.tick = tick = account.tick
         self.domain = domain
         self.name = stream.name
-        self._loop = turn.loop
+        self._loop = tick.loop
         self._core = stream.store.engine
         self._captures: list[int] = []
-        self.commits = LoopCommits(turn.loop, stream.commit_pump, turn.event_fd, tidies_in_thread=True)
+        self.commits = LoopCommits(tick.loop, stream.commit_pump, tick.event_fd, tidies_in_thread=True)
         self._consumers_waiting: list[asyncio.Future[None]] = []  # for the log of consumers
         self._has_syncs = isinstance(stream.store, FileStore) and stream.store.durability == "disk"
         self._settled = -1  # how far the last commit was when everybody was told
@@ -79,7 +79,7 @@ class Intake:
         stream.rules.is_heard = True
         stream.store.expiry_waits = False  # the loop waits for no disk
         if stream.consumers.log is not None:
-            stream.consumers.log.add_notify(turn.event_fd)
+            stream.consumers.log.add_notify(tick.event_fd)
         stream.consumers.on_change.append(self._consumer_changed)
         self.dispatcher = ConsumerDispatcher(self)
         self.configure()
@@ -112,7 +112,7 @@ class Intake:
     async def drain(self) -> None:
         """Capture nothing more; return when what was captured is durable, or known to be lost."""
         self._release()
-        self.turn.end()  # what was read and not yet appended
+        self.tick.end()  # what was read and not yet appended
         while self.ingest.parked_count and not self.is_closed:
             await asyncio.sleep(RETRY_S)
         try:
@@ -120,8 +120,8 @@ class Intake:
         except StoreError as error:
             self.commits.warn(f"stream {self.name}: {error}")
         while self.ingest.is_waiting and not self.is_closed:  # many clients are answered in several turns
-            self.turn.touch(self)
-            self.turn.end()
+            self.tick.touch(self)
+            self.tick.end()
             await asyncio.sleep(0)
 
     def close(self) -> None:
@@ -146,8 +146,8 @@ class Intake:
         if not self._core.is_closed:
             self.commits.stop()
             if self.stream.consumers.log is not None:
-                self.stream.consumers.log.remove_notify(self.turn.event_fd)
-        self.turn.forget(self)
+                self.stream.consumers.log.remove_notify(self.tick.event_fd)
+        self.tick.forget(self)
         self.commits.fail_waiters(StoreClosed(f"stream {self.name} is closed"))
         self._wake_consumers_waiting()
         self._let_in()
@@ -190,7 +190,7 @@ class Intake:
         """A batch was appended."""
         if self._core.position - self.commits.submitted >= SUBMIT_BYTES:
             self.submit()
-        self.turn.touch(self)
+        self.tick.touch(self)
 
     def overflowed(self, replies: list[bytes]) -> None:
         """More waits for the stream than may: the messages of these who wait for an answer were not taken."""
@@ -204,7 +204,7 @@ class Intake:
     def call_when_caught_up(self, callback: Callable[[], None]) -> None:
         """Call back when less waits for the disk than now."""
         self._crowd.append(callback)
-        self.turn.wait_for(self)
+        self.tick.wait_for(self)
         self._let_in()  # it may have caught up already
 
     def _let_in(self) -> None:
@@ -229,8 +229,8 @@ class Intake:
                 return
             self.touched()
         else:
-            self.turn.touch(self)
-        self.turn.end()
+            self.tick.touch(self)
+        self.tick.end()
 
     # Commits.
 
@@ -352,8 +352,8 @@ class Intake:
             self.commits.warn(f"stream {self.name}: {done.exception()}")
         self._resume_later()
         if not self.is_closed:
-            self.turn.touch(self)
-            self.turn.end()
+            self.tick.touch(self)
+            self.tick.end()
 
     def _republish(self) -> None:
         """Publish what is safe by now once more, on its other subject."""
@@ -383,7 +383,7 @@ class Intake:
         future = self.commits.add_waiter(position)
         if self.commits.submitted < position:
             self.submit()
-        self.turn.wait_for(self)
+        self.tick.wait_for(self)
         self.commits.wake_waiters()
         await future
 
@@ -405,7 +405,7 @@ class Intake:
 
     def _consumer_changed(self, consumer: Consumer, what: str) -> None:
         """A consumer came, changed or went; maybe in another thread, and always under the stream's lock."""
-        self._loop.call_soon_threadsafe(self.news.changed, consumer.name, what)
+        self._loop.call_soon_threadsafe(self.events.changed, consumer.name, what)
 
     def flush_consumers(self) -> int:
         """Write down what has changed of consumers, and have it made durable. The caller has the stream's lock."""
@@ -425,7 +425,7 @@ class Intake:
                 raise error
             future: asyncio.Future[None] = self._loop.create_future()
             self._consumers_waiting.append(future)
-            self.turn.wait_for(self)
+            self.tick.wait_for(self)
             await future
 
     async def answer_acks(self) -> None:
@@ -493,5 +493,5 @@ class Intake:
         finally:
             self.stream.unlock()
         self._schedule_expiry()
-        self.turn.touch(self)
-        self.turn.end()
+        self.tick.touch(self)
+        self.tick.end()

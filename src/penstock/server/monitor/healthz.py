@@ -98,8 +98,8 @@ def _broken_streams(jetstream: JetStream, options: HealthzOptions) -> Iterator[H
         for stream in account.failed:
             if options.stream in ("", stream):
                 yield _stream_error(name, stream, "could not be recovered")
-        for stream, intake in account.streams.items():
-            if options.stream in ("", stream) and (failure := intake.stream.store.engine.log.failure()) is not None:
+        for stream, endpoint in account.streams.items():
+            if options.stream in ("", stream) and (failure := endpoint.stream.store.engine.log.failure()) is not None:
                 code, operation, path = failure
                 yield _stream_error(name, stream, f"write error: {operation} {path}: {os.strerror(abs(code))}")
 

@@ -25,7 +25,7 @@ from penstock.server.monitor.page import NoAnswer, Page, RequestError, now_text,
 from penstock.wire import go_json
 
 if TYPE_CHECKING:
-    from penstock.broker.streams.endpoint import Intake
+    from penstock.broker.streams.endpoint import StreamEndpoint
     from penstock.consumer.consumer import Consumer
     from penstock.server.monitor.query import Query
     from penstock.server.server import Server
@@ -162,7 +162,7 @@ async def make_jsz_account(server: Server, options: JszOptions) -> AccountDetail
 
 
 async def _add_totals(page: Jsz, account: Any, with_leaders: bool) -> None:
-    streams = [intake.stream for intake in account.streams.values()]
+    streams = [endpoint.stream for endpoint in account.streams.values()]
     page.streams += len(streams)
     page.streams_leader += len(streams) if with_leaders else 0
     for at, stream in enumerate(streams, 1):
@@ -191,11 +191,11 @@ async def _account_detail(server: Server, name: str, with_streams: bool, options
         api=ApiStats(level=0, total=account.api_total, errors=account.api_errors),
     )
     if with_streams:
-        for at, intake in enumerate(list(account.streams.values()), 1):
+        for at, endpoint in enumerate(list(account.streams.values()), 1):
             try:
-                page = await read_locked(intake, lambda: _stream_detail(server, intake, options))  # noqa: B023
+                page = await read_locked(endpoint, lambda: _stream_detail(server, endpoint, options))  # noqa: B023
                 if options.consumer:
-                    await _add_consumers(page, intake, options)
+                    await _add_consumers(page, endpoint, options)
             except StreamNotFound:
                 continue  # it was deleted just now
             detail.stream_detail.append(msgspec.Raw(go_json.encode(page)))
@@ -204,11 +204,11 @@ async def _account_detail(server: Server, name: str, with_streams: bool, options
     return detail
 
 
-def _stream_detail(server: Server, intake: Intake, options: JszOptions) -> StreamDetail:
+def _stream_detail(server: Server, endpoint: StreamEndpoint, options: JszOptions) -> StreamDetail:
     """A stream's details, including appended messages that are not yet synced. The caller holds the stream's lock."""
-    fields = info_fields(intake, leader=server.name, has_versions=False)
+    fields = info_fields(endpoint, leader=server.name, has_versions=False)
     return StreamDetail(
-        name=intake.name,
+        name=endpoint.name,
         created=fields["created"],
         cluster=fields["cluster"],
         config=fields["config"] if options.config else {},
@@ -216,13 +216,13 @@ def _stream_detail(server: Server, intake: Intake, options: JszOptions) -> Strea
     )
 
 
-async def _add_consumers(page: StreamDetail, intake: Intake, options: JszOptions) -> None:
+async def _add_consumers(page: StreamDetail, endpoint: StreamEndpoint, options: JszOptions) -> None:
     """Add the stream's consumers, a slice at a time."""
-    everyone = list(intake.stream.consumers)
+    everyone = list(endpoint.stream.consumers)
 
     def describe(some: list[Consumer]) -> None:
         for consumer in some:
-            told = consumer_info.info_fields(intake, consumer, has_config=options.config, has_versions=False)
+            told = consumer_info.info_fields(endpoint, consumer, has_config=options.config, has_versions=False)
             if not consumer.config.direct:
                 page.consumer_detail.append(told)
             elif options.direct_consumer:
@@ -230,5 +230,5 @@ async def _add_consumers(page: StreamDetail, intake: Intake, options: JszOptions
 
     for start in range(0, len(everyone), STREAM_SLICE):
         some = [one for one in everyone[start : start + STREAM_SLICE] if not one.is_deleted]
-        await read_locked(intake, lambda: describe(some))  # noqa: B023
+        await read_locked(endpoint, lambda: describe(some))  # noqa: B023
         await yield_to_loop()

@@ -15,7 +15,7 @@ from penstock.server.monitor.page import RequestError
 from penstock.store.file_store import FileStore
 
 if TYPE_CHECKING:
-    from penstock.broker.streams.endpoint import Intake
+    from penstock.broker.streams.endpoint import StreamEndpoint
     from penstock.consumer.consumer import Consumer
     from penstock.server.server import Server
 
@@ -32,44 +32,46 @@ class WhyOptions:
 
 async def make_why(server: Server, options: WhyOptions) -> dict[str, Any]:
     """The explanation; RequestError says what is missing."""
-    intake = _find(server, options)
+    endpoint = _find(server, options)
     if bool(options.consumer) == bool(options.seq):
         raise RequestError('ask about a "consumer", or about a message by its "seq"')
-    await intake.settled()
+    await endpoint.settled()
     if options.consumer:
-        facts = await read_locked(intake, lambda: _consumer(intake, options.consumer))
+        facts = await read_locked(endpoint, lambda: _consumer(endpoint, options.consumer))
         found = consumer_json(facts, explain_consumer(facts))
     else:
-        message = await _message(intake, options.seq)
+        message = await _message(endpoint, options.seq)
         found = message_json(message, explain_message(message))
     return {"account": options.account, **found}
 
 
-def _find(server: Server, options: WhyOptions) -> Intake:
+def _find(server: Server, options: WhyOptions) -> StreamEndpoint:
     if server.jetstream is None:
         raise RequestError("jetstream not enabled")
     account = server.jetstream.accounts.get(options.account)
     if account is None:
         raise RequestError(f"account {quote(options.account)} not found, or without jetstream")
-    intake = account.streams.get(options.stream)
-    if intake is None:
+    endpoint = account.streams.get(options.stream)
+    if endpoint is None:
         there = ", ".join(sorted(account.streams)) or "none"
         raise RequestError(f"stream {quote(options.stream)} not found on account {quote(options.account)}: {there}")
-    return intake
+    return endpoint
 
 
-def _consumer(intake: Intake, name: str) -> ConsumerFacts:
-    consumers = intake.stream.consumers
+def _consumer(endpoint: StreamEndpoint, name: str) -> ConsumerFacts:
+    consumers = endpoint.stream.consumers
     consumer = consumers.by_name.get(name)
     if consumer is None:
         there = ", ".join(sorted(consumers.by_name)) or "none"
-        raise RequestError(f"consumer {quote(name)} not found for stream {quote(intake.name)}: {there}")
-    store = intake.stream.store
-    return consumer_facts(intake.stream.config, store, consumer, store.clock.wall_ns(), _listeners(intake, consumer))
+        raise RequestError(f"consumer {quote(name)} not found for stream {quote(endpoint.name)}: {there}")
+    store = endpoint.stream.store
+    return consumer_facts(
+        endpoint.stream.config, store, consumer, store.clock.wall_ns(), _listeners(endpoint, consumer)
+    )
 
 
-def _listeners(intake: Intake, consumer: Consumer) -> Listeners:
-    delivery = intake.deliveries.get(consumer.name)
+def _listeners(endpoint: StreamEndpoint, consumer: Consumer) -> Listeners:
+    delivery = endpoint.deliveries.get(consumer.name)
     if delivery is None:
         return Listeners()
     pin_id, since_ns = next(((pin, ns) for _, pin, ns in delivery.groups() if pin), ("", 0))
@@ -82,16 +84,16 @@ def _listeners(intake: Intake, consumer: Consumer) -> Listeners:
     )
 
 
-async def _message(intake: Intake, seq: int) -> MessageFacts:
+async def _message(endpoint: StreamEndpoint, seq: int) -> MessageFacts:
     """The facts about a message. If it is gone, a helper thread reads the files for the reason."""
-    stream, store = intake.stream, intake.stream.store
+    stream, store = endpoint.stream, endpoint.stream.store
 
     def look(removal: str = "") -> MessageFacts:
         return message_facts(stream.config, store, stream.consumers, seq, store.clock.wall_ns(), removal)
 
-    facts = await read_locked(intake, look)
+    facts = await read_locked(endpoint, look)
     is_gone = not facts.is_stored and 0 < seq <= facts.last_seq
     if is_gone and not facts.removal and isinstance(store, FileStore):
         removal = await asyncio.to_thread(removal_of, store.paths, store.stream_id, seq)
-        facts = await read_locked(intake, lambda: look(removal))
+        facts = await read_locked(endpoint, lambda: look(removal))
     return facts
