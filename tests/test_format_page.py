@@ -463,4 +463,4 @@ def test_the_changes_of_a_consumer_are_those_of_the_page() -> None:
     assert plain == {name.lower(): getattr(ack_table, name) for name in ("ACK", "DELIVER", "ACK_RUN")}
     names = ("TIME", "REDELIVER", "DEADLINE", "ACK_ALL", "GIVE_UP", "DROP", "PURGE", "REWIND")
     assert others == {name.lower(): getattr(ack_table, name) for name in names}
-    assert f"a run is of {ack_table.RUN_MAX:,} at most" in text
+    assert f"A run is at most {ack_table.RUN_MAX:,} messages long" in text
