@@ -1,8 +1,7 @@
-"""A campaign of files that lie: one field of one file is changed and every checksum over it made right again, so
-that what reads it is
-reached. Nothing but a PenstockError may come out of any door, memory stays in proportion, nothing outside the store
-is touched; a file
-that only helps costs no message of which `verify` does not tell, and `repair` brings all of them back.
+"""A campaign of files that lie: one field of one file is changed and every checksum over it made right again, so that
+what reads it is reached. Nothing but a PenstockError may come out of any door, memory stays in proportion, nothing
+outside the store is touched; a file that only helps costs no message of which `verify` does not tell, and `repair`
+brings all of them back.
 
 `N=` sets the cases in all (default 240), `SEED=` another campaign. A failure prints the command that runs its case
 again.

@@ -1,5 +1,6 @@
-"""What the tests of bad input, load and faults share: a client that publishes and asks, a probe that measures whether
-others are slowed down, the memory of a process."""
+"""Shared by the tests of bad input, load and faults: a client that publishes and sends requests, a probe that measures
+whether other clients are slowed down, and the memory of a process.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from typing import Any
 
 from support.wire_client import Closed, Frame, Silent, WireClient
 
-SLOW_S = 0.5  # a round of the probe while others attack, on a machine that has other work, too
+SLOW_S = 0.5  # limit for one round of the probe during an attack, on a machine that has other work, too
 STUCK_S = 3.0
 TRACE = re.compile(r"Traceback|^\s+File \"", re.MULTILINE)
 
@@ -45,7 +46,7 @@ while not is_over:
 
 
 class Client(WireClient):
-    """A connection that has said CONNECT, and hears `inbox`."""
+    """A connection that has sent CONNECT and subscribed to `inbox`."""
 
     def __init__(self, port: int, inbox: str = "_INBOX.me", **options: Any) -> None:
         self._open(port, inbox)
@@ -65,13 +66,13 @@ class Client(WireClient):
         WireClient.__init__(self, port)
         self.inbox = inbox.encode()
         self.count = 0
-        self._passed: deque[Frame] = deque()  # messages that came while something else was waited for
+        self._passed: deque[Frame] = deque()  # messages that arrived while the client waited for something else
 
     def __del__(self) -> None:
         self.close()
 
     def ping(self, wait: float = 10.0) -> float:
-        """Seconds until the PONG; messages that come before it are kept for `message`."""
+        """Seconds until the PONG; messages that arrive before it are kept for `message`."""
         began = time.perf_counter()
         self.send(b"PING\r\n")
         while (frame := self.receive(wait)).verb != "PONG":
@@ -80,13 +81,13 @@ class Client(WireClient):
         return time.perf_counter() - began
 
     def kept(self) -> list[Frame]:
-        """The messages that came before the last PONG and were not asked for yet."""
+        """The messages that arrived before the last PONG and have not been read yet."""
         found = list(self._passed)
         self._passed.clear()
         return found
 
     def message(self, wait: float = 10.0) -> Frame:
-        """The next message; the server's pings are answered."""
+        """The next message; PINGs of the server are answered on the way."""
         return self._passed.popleft() if self._passed else self._next(wait)
 
     def _next(self, wait: float) -> Frame:
@@ -104,7 +105,7 @@ class Client(WireClient):
         self.send(self.pub(subject, payload, reply))
 
     def request(self, subject: str, payload: bytes | dict[str, Any] = b"", wait: float = 10.0) -> Frame:
-        """The answer to a request; other messages that come before it are kept for `message`."""
+        """The reply to a request; other messages that arrive before it are kept for `message`."""
         self.count += 1
         body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
         reply = f"{self.inbox.decode()}.{self.count}"
@@ -116,7 +117,7 @@ class Client(WireClient):
             self._passed.append(frame)
 
     def ask(self, subject: str, payload: bytes | dict[str, Any] = b"", wait: float = 10.0) -> dict[str, Any]:
-        """The JSON of the answer."""
+        """The reply to a request, decoded from JSON."""
         found = json.loads(self.request(subject, payload, wait).payload)
         assert isinstance(found, dict)
         return found
@@ -136,7 +137,7 @@ class Client(WireClient):
         return state
 
     def drain(self, wait: float = 5.0) -> list[Frame]:
-        """All that comes until the server closes the connection."""
+        """Everything that arrives until the server closes the connection."""
         frames = []
         try:
             while True:
@@ -153,8 +154,9 @@ class Client(WireClient):
 
 
 class Probe:
-    """A bystander in a process of its own: sends itself a message and a PING all the while; `rounds` are how long that
-    took."""
+    """A bystander in a process of its own: it keeps sending itself a message and a PING. `rounds` holds how long each
+    round took.
+    """
 
     def __init__(self, port: int, every_s: float = 0.005) -> None:
         self._arguments = [sys.executable, "-c", BYSTANDER, str(port), str(every_s)]
@@ -176,7 +178,7 @@ class Probe:
 
     def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None and self._process.stderr is not None
-        self._process.stdin.close()  # it ends with the round under way
+        self._process.stdin.close()  # the process ends after the current round
         said = self._process.stderr.read()
         self._process.wait(15)
         self._thread.join(5)
@@ -194,7 +196,7 @@ class Probe:
 
 
 def memory_mb(pid: int) -> float:
-    """What a process has in memory."""
+    """The resident memory of a process."""
     with open(f"/proc/{pid}/status") as file:
         for line in file:
             if line.startswith("VmRSS:"):

@@ -1,4 +1,6 @@
-"""Certificates made for a test: an authority, a server's for localhost, clients' with names of all kinds."""
+"""Certificates for tests: an authority, a server certificate for localhost, and client certificates with names of all
+kinds.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def name_of(*attributes: tuple[x509.ObjectIdentifier, str]) -> x509.Name:
 
 
 class Authority:
-    """Signs certificates and writes them to a directory: `<name>.pem` and `<name>.key`; its own is ca.pem."""
+    """Signs certificates and writes them to a directory as `<name>.pem` and `<name>.key`; its own certificate is
+    ca.pem.
+    """
 
     def __init__(self, directory: Path, name: str = "ca") -> None:
         self.directory = directory
@@ -43,7 +47,7 @@ class Authority:
         return made
 
     def client_context(self, name: str | None = None) -> ssl.SSLContext:
-        """For a client that trusts this authority, and shows the named certificate."""
+        """A context for a client that trusts this authority and presents the named certificate."""
         context = ssl.create_default_context(cafile=str(self.path))
         if name is not None:
             context.load_cert_chain(self.directory / f"{name}.pem", self.directory / f"{name}.key")

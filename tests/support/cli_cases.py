@@ -1,4 +1,4 @@
-"""Running commands: in this process where that tells enough, in one of their own where it does not."""
+"""Running commands: in this process where that is enough, in a process of their own where it is not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-BIG = 200_000  # three messages of this size fill no block, forty-five fill one
+BIG = 200_000  # three messages of this size do not fill a block, forty-five fill one
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def block(root: Path, stream: str, number: int = 1) -> Path:
 
 
 def flip(path: Path, needle: bytes) -> int:
-    """Flip one bit where `needle` stands; the offset."""
+    """Flip one bit of `needle` in the file, and return its offset."""
     data = bytearray(path.read_bytes())
     at = data.index(needle)
     data[at] ^= 1

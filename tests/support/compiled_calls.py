@@ -1,8 +1,9 @@
-"""Upward calls in compiled code: what a .pyx may call on objects whose class lies above it.
+"""Upward calls in compiled code: what a .pyx may call on objects whose class lies in a higher layer.
 
 A compiled class may call a method of `self`, or of a typed variable, only if that class declares it. On an attribute of
 type `object` it may call only what the annotation of that attribute names, in the .pyi beside the class: the members of
-a Protocol, or a class that is not above. So all that lower layers expect of higher ones is written down.
+a Protocol, or a class that is not in a higher layer. So everything that lower layers expect of higher ones is written
+down.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Class:
     base: str = ""
     members: set[str] = field(default_factory=set)
     types: dict[str, str] = field(default_factory=dict)
-    made: set[str] = field(default_factory=set)  # attributes of type `object` that are made of a class from below
+    made: set[str] = field(default_factory=set)  # attributes of type `object` that hold a class of a lower layer
 
 
 @dataclass
@@ -45,7 +46,7 @@ class Function:
 
 
 def violations(root: Path, layer: Callable[[str], int]) -> Iterator[tuple[Path, str]]:
-    """(file, what is called without a declaration) for all .pyx below `root`; `layer` ranks a dotted module name."""
+    """(file, undeclared call) for all .pyx files below `root`; `layer` ranks a dotted module name."""
     modules = sorted(root.rglob("*.pyx"))
     classes: dict[str, Class] = {}
     functions: dict[Path, list[Function]] = {}
@@ -64,7 +65,7 @@ def _faults(function: Function, classes: dict[str, Class], stubs: _Stubs) -> Ite
     types = dict(function.types)
     if function.owner:
         types["self"] = function.owner
-    aliases: dict[str, tuple[str, str]] = {}  # a variable → the class and the attribute whose object it is
+    aliases: dict[str, tuple[str, str]] = {}  # a variable → the class and the attribute whose object it holds
     for line in function.lines:
         for cast, name, rest in (*_CHAIN.findall(line), *_CAST.findall(line)):
             names = rest[1:].split(".")
@@ -105,7 +106,7 @@ def _allows(stubs: _Stubs, classes: dict[str, Class], owner: str, attribute: str
 
 
 def _owner(member: str, kind: str, classes: dict[str, Class]) -> str | None:
-    """The class, `kind` or a base of it, that declares `member`; `kind` itself if one of its bases is unknown."""
+    """The class that declares `member`: `kind` or one of its bases; `kind` itself if one of its bases is unknown."""
     name = kind
     while name in classes:
         if member in classes[name].members:
@@ -118,7 +119,7 @@ def _owner(member: str, kind: str, classes: dict[str, Class]) -> str | None:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments and the contents of strings; what brackets hold together is one."""
+    """Lines without comments and without the contents of strings; text in brackets is joined into one line."""
     text = _QUOTED.sub(lambda found: "" if found[0].startswith("#") else '""', text)
     line = ""
     for part in text.splitlines():
@@ -131,7 +132,7 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 def _read(path: Path, classes: dict[str, Class]) -> list[Function]:
-    """Add the classes of a .pxd or .pyx to `classes`; the functions of a .pyx."""
+    """Add the classes of a .pxd or .pyx to `classes`; return the functions of a .pyx."""
     functions: list[Function] = []
     owner, function = "", None
     imported: set[str] = set()  # from the standard library
@@ -192,7 +193,7 @@ def _parameters(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas that stand in no bracket."""
+    """Split at the commas outside brackets."""
     parts, depth, start = [], 0, 0
     for at, char in enumerate(text):
         depth += (char in "([{") - (char in ")]}")
@@ -242,7 +243,7 @@ class _Stubs:
         return None
 
     def _members(self, path: Path, kind: str) -> _Names | None:
-        """The names that a class gives; None: it does not say, or lies above `path`."""
+        """The names that a class declares; None if the class is untyped or lies in a layer above `path`."""
         for node in ast.walk(self._tree(path)):
             if isinstance(node, ast.ClassDef) and node.name == kind:
                 names: set[str] = set()
@@ -268,7 +269,7 @@ class _Stubs:
 
 
 class _Names:
-    """Names, with those of bases."""
+    """The members of a Protocol or class, those of its bases included."""
 
     def __init__(self, names: set[str], bases: list[_Names]) -> None:
         self._names, self._bases = names, bases
@@ -278,7 +279,7 @@ class _Names:
 
 
 class _Everything(_Names):
-    """A class below: what it has, mypy and the tests know."""
+    """A class of a lower layer: mypy and the tests check what it has."""
 
     def __init__(self) -> None:
         super().__init__(set(), [])

@@ -1,8 +1,8 @@
-"""Clients that publish, fetch and acknowledge until the server is gone, and books of what they know.
+"""Clients that publish, fetch and acknowledge until the server is killed, and records (`Book`) of what they know.
 
-A book is kept over all lives of the server. It tells what a consumer has acknowledged for sure (a double ack that was
-answered) and what it may have (an ack without an answer). A delivery after a sure ack is a broken promise: both come on
-one connection, so their order is known.
+A book is kept across all restarts of the server. It knows what a consumer has certainly acknowledged (a double ack that
+the server answered) and what it may have acknowledged (an ack without an answer). A delivery after a certain ack is a
+broken promise: both use one connection, so their order is known.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Frame:
 
 
 class Wire:
-    """A connection that reads frames from a buffered file; ends with ConnectionError when the server does."""
+    """A connection that reads frames from a buffered file; raises ConnectionError when the server is gone."""
 
     def __init__(self, port: int, *inboxes: str) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
@@ -74,17 +74,17 @@ class Wire:
 
 
 class Life(threading.Thread):
-    """A client that works until the server is gone; anything else that ends it is a failure."""
+    """A client that works until the server is gone; it fails if it ends for any other reason."""
 
     def __init__(self, port: int, seed: int, *inboxes: str) -> None:
         super().__init__(daemon=True)
         self.rng = random.Random(seed)
         self.failure: BaseException | None = None
-        self.done = 0  # acks that came
+        self.done = 0  # PubAcks received
         self._wire = Wire(port, *inboxes)
 
     def close(self) -> None:
-        """For one that was not started."""
+        """Close a client that was never started."""
         self._wire.close()
 
     def run(self) -> None:
@@ -92,7 +92,7 @@ class Life(threading.Thread):
             while True:
                 self.work()
         except OSError:
-            pass  # the server is gone: that is what ends a life
+            pass  # the server is gone: the expected end
         except Exception as error:  # noqa: BLE001 - shown by the test
             self.failure = error
         finally:
@@ -103,7 +103,7 @@ class Life(threading.Thread):
 
 
 class Publisher(Life):
-    """Publishes to `subjects` with fifty under way; notes every ack."""
+    """Publishes to `subjects` with fifty messages in flight, and records every PubAck."""
 
     def __init__(self, port: int, seed: int, name: str, subjects: list[str]) -> None:
         super().__init__(port, seed, f"_INBOX.{name}.*")
@@ -132,7 +132,7 @@ class Publisher(Life):
 
 @dataclass(slots=True)
 class Book:
-    """One consumer, and what its clients know of it."""
+    """One consumer, and what its clients know about it."""
 
     stream: str
     name: str
@@ -140,8 +140,8 @@ class Book:
     filter: str
     sure: set[int] = field(default_factory=set)
     maybe: set[int] = field(default_factory=set)
-    sure_floor: int = 0  # ack all: everything up to here is acknowledged for sure …
-    maybe_floor: int = 0  # … and up to here perhaps
+    sure_floor: int = 0  # ack policy `all`: everything up to here is certainly acknowledged …
+    maybe_floor: int = 0  # … and everything up to here possibly
     broken: list[str] = field(default_factory=list)
 
     def create(self, client: Client) -> None:
@@ -149,7 +149,7 @@ class Book:
         if self.policy != "none":
             config["ack_wait"] = ACK_WAIT_NS
         if self.policy == "all":
-            config["max_ack_pending"] = -1  # it is drained before anything is acknowledged
+            config["max_ack_pending"] = -1  # the consumer is drained before anything is acknowledged
         wanted = {"stream_name": self.stream, "config": config}
         answer = client.api(f"CONSUMER.CREATE.{self.stream}.{self.name}", wanted)
         assert "error" not in answer, answer
@@ -164,14 +164,14 @@ class Book:
         return seq <= self.maybe_floor or seq in self.maybe
 
     def sending(self, seq: int) -> None:
-        """An ack of `seq` goes out."""
+        """Note that an ack of `seq` is about to be sent."""
         if self.policy == "all":
             self.maybe_floor = max(self.maybe_floor, seq)
         else:
             self.maybe.add(seq)
 
     def answered(self, seq: int) -> None:
-        """Its answer has come."""
+        """Note that the server has answered the ack of `seq`."""
         if self.policy == "all":
             self.sure_floor = max(self.sure_floor, seq)
         else:
@@ -186,7 +186,7 @@ class Book:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What an ack subject says."""
+    """The fields of an ack subject."""
 
     seq: int
     consumer_seq: int
@@ -202,7 +202,7 @@ class Delivery:
 
 
 class Worker(Life):
-    """A client of one consumer: fetches, and acknowledges in every way, or not at all."""
+    """A client of one consumer: it fetches, and acknowledges in every way, or not at all."""
 
     def __init__(self, port: int, seed: int, book: Book) -> None:
         self.inbox = f"_INBOX.{book.name}"
@@ -213,13 +213,13 @@ class Worker(Life):
         for delivery in self.fetch(BATCH, expires_ns=10**9):
             chance = self.rng.random()
             if self.book.policy == "none" or chance > 0.9:
-                continue  # not acknowledged: it comes again
+                continue  # not acknowledged: the message is redelivered
             if self.book.policy == "all" and chance > 0.05:
-                continue  # one ack for many
+                continue  # one ack for several messages
             self.acknowledge(delivery, chance)
 
     def acknowledge(self, delivery: Delivery, chance: float = 0.0) -> None:
-        """The answer comes among the deliveries that follow."""
+        """Send an ack whose answer arrives among the deliveries that follow."""
         if chance > 0.8:
             self._wire.send(self._wire.publish(delivery.reply, b"-NAK"))
             return
@@ -229,7 +229,7 @@ class Worker(Life):
         self._wire.send(self._wire.publish(delivery.reply, payload, answer))
 
     def fetch(self, count: int, expires_ns: int) -> Iterator[Delivery]:
-        """The deliveries of one pull request, until it is filled or ends."""
+        """The deliveries of one pull request, until it is filled or expires."""
         request = json.dumps({"batch": count, "expires": expires_ns}).encode()
         next_subject = f"$JS.API.CONSUMER.MSG.NEXT.{self.book.stream}.{self.book.name}"
         self._wire.send(self._wire.publish(next_subject, request, f"{self.inbox}.m"))
@@ -251,7 +251,7 @@ class Worker(Life):
         self.done += 1
 
     def drain(self, count: int) -> list[Delivery]:
-        """All `count` messages that are there for the consumer, all acknowledged for sure."""
+        """Fetch all `count` messages that the consumer has pending, and acknowledge each with a double ack."""
         found: dict[int, Delivery] = {}
         stop = time.monotonic() + WAIT_S
         while len(found) < count:
@@ -260,7 +260,7 @@ class Worker(Life):
                 found.setdefault(delivery.seq, delivery)
                 if self.book.policy == "explicit":
                     self.acknowledge(delivery)
-        if found and self.book.policy == "all":  # earlier it would acknowledge what is still to come
+        if found and self.book.policy == "all":  # an earlier ack would cover messages that are still to come
             self.acknowledge(found[max(found)])
         while self.book.policy != "none" and not all(map(self.book.is_sure, found)):
             self.take_answer(self._wire.receive())

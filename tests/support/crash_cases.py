@@ -1,11 +1,10 @@
-"""What the crash campaigns share: scenarios, a model of what must be there after each step, and the check of a
+"""Shared by the crash campaigns: scenarios, a model of what the store must hold after each step, and the check of a
 store against it.
 
-A Driver runs a store and notes after each acknowledged step what it holds. An image that a crash left is judged by
-a window of those
-states: from the last one that must have survived (how far back depends on the durability and on whether the power
-was cut) to
-the step that was under way. What every state of the window has must be there; what none of them has must not.
+A Driver runs a store and records its contents after each acknowledged step. The image that a crash left is checked
+against a window of those states: from the last one that must have survived (how far back that is depends on the
+durability and on whether the power was cut) to the step that was running. The store must hold what every state of the
+window holds, and nothing that no state of the window holds.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from penstock.testing import CrashDisk, CrashImage, FakeClock, crash_images
 
 STREAM_ID = bytes(range(16))
 DURABILITIES = ("disk", "os", "lazy")
-ACKED, WRITTEN, SYNCED = range(3)  # what a step left behind is safe against: nothing, kill -9, a power cut
+ACKED, WRITTEN, SYNCED = range(3)  # the failure that a finished step survives: none, kill -9, a power cut
 SEED = int(os.environ.get("SEED") or 20_261_115)
 
 Content = tuple[str, bytes | None, bytes]
@@ -40,7 +39,7 @@ def campaign_size(default: int) -> int:
 
 
 def chunk_seed(*parts: object) -> int:
-    """A seed that differs per chunk and follows SEED."""
+    """A seed that differs per chunk and is derived from SEED."""
     return random.Random(f"{SEED} {parts}").getrandbits(32)
 
 
@@ -54,13 +53,14 @@ class State:
     epoch: int = 0
     safety: int = SYNCED
     is_open: bool = False
-    published: dict[int, Content] = field(default_factory=dict)  # by this step, also what is gone again
+    # every message that this step added, also those that are gone again
+    published: dict[int, Content] = field(default_factory=dict)
 
 
 class Driver:
-    """A store and the model of it, step by step.
+    """A store and its model, step by step.
 
-    Always true: `states[-1]` is the last acknowledged one. A step that raises leaves the model as it was.
+    Always true: `states[-1]` is the last acknowledged state. A step that raises leaves the model unchanged.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Driver:
         self.usual = {"disk": SYNCED, "os": WRITTEN, "lazy": ACKED}[durability]
         self.store: FileStore | None = None
         self.number = 0
-        self.aimed: State | None = None  # what the step that runs will lead to
+        self.aimed: State | None = None  # the state that the running step leads to
         self.erased: dict[int, list[bytes]] = {}  # payloads that were erased, by the number of the step
 
     @property
@@ -95,7 +95,7 @@ class Driver:
     def aim(
         self, what: str, live: dict[int, Content] | None = None, last_seq: int | None = None, **more: object
     ) -> None:
-        """What the step that comes now will lead to."""
+        """Set the state that the next step leads to."""
         before = self.states[-1]
         self.aimed = State(
             what,
@@ -108,7 +108,7 @@ class Driver:
         self.aim(what, {seq: one for seq, one in self.live.items() if not gone(seq)}, **more)
 
     def note(self) -> None:
-        """Acknowledged: it came out as aimed, and a mark in the disk's log says so."""
+        """The step was acknowledged: its state becomes the last one, and a mark is written to the disk's log."""
         assert self.store is not None and self.aimed is not None
         self.states.append(replace(self.aimed, epoch=self.store.epoch))
         self.aimed = None
@@ -132,7 +132,7 @@ class Driver:
         self.open()
 
     def make(self, subject: str | None = None) -> Content:
-        """A message that no other is equal to."""
+        """A message that differs from all others."""
         rng = self.rng
         self.number += 1
         size = rng.choice((0, 3, 20, 60, 150, 300))
@@ -250,7 +250,7 @@ class Driver:
         self.note()
 
     def close(self) -> None:
-        """Let go of the store, whatever state it is in."""
+        """Release the store, whatever state it is in."""
         if self.store is not None:
             self.store.abandon()
 
@@ -267,7 +267,7 @@ def plain(d: Driver) -> None:
 
 
 def deletes(d: Driver) -> None:
-    """Single and many deletes, purges, compactions: blocks go."""
+    """Single and many deletes, purges, compactions: whole blocks are removed."""
     for step in range(6):
         for _ in range(5):
             d.append(d.rng.randrange(1, 5))
@@ -280,7 +280,7 @@ def deletes(d: Driver) -> None:
 
 
 def max_msgs(d: Driver) -> None:
-    """The oldest go with every append."""
+    """Every append removes the oldest message."""
     for n in range(45):
         d.append(d.rng.randrange(1, 5))
         if n % 20 == 19:
@@ -288,7 +288,9 @@ def max_msgs(d: Driver) -> None:
 
 
 def per_subject(d: Driver) -> None:
-    """One message per subject: blocks die in the middle, beside some that live long."""
+    """One message per subject: blocks lose their last message in the middle of the stream, beside blocks that live
+    long.
+    """
     for n in range(50):
         if n % 12 == 0:
             d.append(1, f"rare.{n}")
@@ -309,7 +311,7 @@ def erases(d: Driver) -> None:
 
 
 def truncates(d: Driver) -> None:
-    """Sequences are taken back and used again."""
+    """Sequences are truncated and used again."""
     for _ in range(3):
         for _ in range(8):
             d.append(d.rng.randrange(1, 4))
@@ -332,7 +334,7 @@ def cycles(d: Driver) -> None:
 
 
 def mix(d: Driver) -> None:
-    """Whatever the seed says."""
+    """Random steps, derived from the seed."""
     steps = [
         *[d.append] * 6, *[lambda: d.append(4)] * 6, *[d.remove] * 2, d.remove_many, d.erase, d.purge_subject,
         d.compact, d.compact_beyond, d.skip, d.truncate, d.flush, d.sync, d.checkpoint, d.reopen,
@@ -355,7 +357,7 @@ SCENARIOS: dict[str, tuple[Callable[[Driver], None], Limits]] = {
 
 
 def run(driver: Driver, name: str) -> None:
-    """The whole scenario, from the first open to the last stop; the store in the end is as the model says."""
+    """Run the whole scenario, from the first open to the last stop; check that the store finally matches the model."""
     driver.open()
     SCENARIOS[name][0](driver)
     assert driver.store is not None
@@ -382,7 +384,7 @@ def open_store(
 
 @contextmanager
 def booted(count: int) -> Iterator[None]:
-    """Pretend that the machine has started again so many times, as it has after a power cut."""
+    """Pretend that the machine has rebooted this many times, as it has after a power cut."""
     boot_id = bytes([count]) * 16
     if not count:
         yield
@@ -396,7 +398,7 @@ def booted(count: int) -> Iterator[None]:
 
 @contextmanager
 def opened(path: Path, durability: str, limits: Limits, boots: int = 0) -> Iterator[FileStore]:
-    """A store on a plain disk, let go in the end however that comes."""
+    """A store on a plain disk, released at the end in any case."""
     with booted(boots):
         store = open_store(path, durability, limits)
     try:
@@ -416,7 +418,7 @@ def size_of(content: Content) -> int:
 
 
 def check_counters(store: FileStore, live: dict[int, Content]) -> None:
-    """What the store counts is what a walk gives."""
+    """The store's counters equal those of a full walk."""
     state = store.fast_state()
     assert state.messages == len(live)
     assert state.bytes == sum(map(size_of, live.values()))
@@ -443,7 +445,7 @@ def check_counters(store: FileStore, live: dict[int, Content]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The states between which a crash may have come out."""
+    """The states that a crash may have left."""
 
     states: list[State]
 
@@ -461,7 +463,7 @@ class Window:
 
 
 def window_at(states: list[State], mark: int | None, durability: str, is_power_cut: bool) -> Window:
-    """From the last state that must be there up to the step that was under way."""
+    """From the last state that must have survived to the step that was running."""
     acked = mark or 0
     needed = SYNCED if is_power_cut else WRITTEN
     start = acked
@@ -471,7 +473,7 @@ def window_at(states: list[State], mark: int | None, durability: str, is_power_c
 
 
 def check_window(store: FileStore, window: Window) -> dict[int, Content]:
-    """All that must be there is, nothing else but what may be; gives what there is."""
+    """The store holds everything it must, and nothing but what it may; returns its contents."""
     live = contents(store)
     for seq, content in window.must.items():
         assert live.get(seq) == content, f"message {seq} was acknowledged and is {'wrong' if seq in live else 'gone'}"
@@ -485,7 +487,7 @@ def check_window(store: FileStore, window: Window) -> dict[int, Content]:
 
 
 def check_goes_on(path: Path, durability: str, limits: Limits, store: FileStore, live: dict[int, Content]) -> None:
-    """It takes writes, in sequences of their own, and is the same after a clean stop."""
+    """The store accepts writes, with sequences of their own, and is unchanged after a clean stop."""
     last_seq = store.fast_state().last_seq
     more: dict[int, Content] = {}
     for n in range(3):
@@ -511,7 +513,7 @@ def check_goes_on(path: Path, durability: str, limits: Limits, store: FileStore,
 
 
 def check_images(disk: CrashDisk, folder: Path, count: int, seed: int, check: Callable[[CrashImage], None]) -> None:
-    """`check` each of `count` images; a failure says which one it was."""
+    """Run `check` on each of `count` images; a failure names the image."""
     folder.mkdir()
     for image in crash_images(disk, folder, count=count, seed=seed):
         try:

@@ -1,4 +1,6 @@
-"""A scenario of the crash campaigns, recorded call by call, and how a failure says where to find it again."""
+"""A scenario of the crash campaigns, recorded disk call by disk call, and the message that tells how to replay a
+failure.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from support.crash_cases import SCENARIOS, Driver, run
 
 
 def record(scratch: Path, name: str, durability: str, seed: int) -> tuple[Driver, CrashDisk]:
-    """Run a scenario on a disk that remembers; in half of them checkpoints are written on the way."""
+    """Run a scenario on a disk that records its calls; half of the runs also write checkpoints on the way."""
     root = scratch / "run"
     root.mkdir()
     disk = CrashDisk(root)
@@ -24,7 +26,7 @@ def record(scratch: Path, name: str, durability: str, seed: int) -> tuple[Driver
 
 
 def explain(error: BaseException, name: str, durability: str, seed: int, driver: Driver, *images: CrashImage) -> None:
-    """Say how to come here again."""
+    """How to replay this case."""
     mark = images[0].mark or 0
     steps = [state.what for state in driver.states[max(mark - 3, 0) : mark + 2]]
     error.add_note(f"{name}, {durability}, scenario seed {seed}; steps up to the one under way: {steps}")

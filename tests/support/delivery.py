@@ -1,4 +1,4 @@
-"""What the tests of delivery share: a client that has a stream and consumers, asks for messages and acks them."""
+"""Shared by the tests of delivery: a client that has a stream and consumers, sends pull requests and acks messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MS = 1_000_000
 
 
 class Reader(Client):
-    """A client of stream S, whose messages come to `d.*`, where it listens with sid 2."""
+    """A client of stream S. Messages for it are sent to `d.*`, which it subscribes to with sid 2."""
 
     def __init__(self, port: int, inbox: str = "_INBOX.me", **options: Any) -> None:
         super().__init__(port, inbox, **options)
@@ -42,13 +42,13 @@ class Reader(Client):
         self.publish(f"$JS.API.CONSUMER.MSG.NEXT.S.{name}", body, reply)
 
     def fetch(self, count: int, reply: str = "d.p", **request: Any) -> list[Frame]:
-        """`count` messages that were asked for, and nothing else."""
+        """Pull `count` messages, and check that nothing else arrives."""
         self.pull(reply, batch=count, expires=10 * NS, **request)
         return [self.message() for _ in range(count)]
 
 
 def ack_of(frame: Frame) -> tuple[int, int, int, int]:
-    """(deliveries, stream seq, consumer seq, pending) that a delivery's reply subject tells."""
+    """(deliveries, stream seq, consumer seq, pending) from a delivery's reply subject."""
     assert frame.reply is not None
     tokens = frame.reply.split(b".")
     assert len(tokens) == 9, frame.reply
@@ -56,6 +56,6 @@ def ack_of(frame: Frame) -> tuple[int, int, int, int]:
 
 
 def status_of(frame: Frame) -> str:
-    """The line of a status, without the protocol's version."""
+    """The status line of a message, without the protocol's version."""
     assert frame.headers is not None, frame
     return frame.headers.split(b"\r\n")[0].decode().removeprefix("NATS/1.0 ")

@@ -1,4 +1,4 @@
-"""A disk that fails while a server works: which calls, with which errors."""
+"""A disk that fails while a server runs: the calls that fail, and the errors they raise."""
 
 from __future__ import annotations
 

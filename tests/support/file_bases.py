@@ -1,7 +1,7 @@
-"""The stores that the file fuzzer damages, each with what it holds: one of every kind of file, small enough to be
-read in milliseconds.
+"""The stores that the file fuzzer damages, each with its contents: one of every kind of file, small enough to be read
+in milliseconds.
 
-Everything but salts and ids is the same at every run, so that a case is found again by its seed.
+Everything but salts and ids is the same in every run, so that a case can be replayed from its seed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FILTERS = ("s.1.>", "s.*.b", "s.2.a", "nobody")
 
 @dataclass(slots=True)
 class Base:
-    """A store at rest: its files (below the store's directory) and what its streams hold."""
+    """A store at rest: its files (below the store's directory) and the contents of its streams."""
 
     kind: str
     files: Files
@@ -62,7 +62,7 @@ def read_files(root: Path) -> Files:
 
 
 def write_files(root: Path, files: Files) -> None:
-    """Make `root` hold these files and no others."""
+    """Make `root` hold exactly these files."""
     shutil.rmtree(root, ignore_errors=True)
     made: set[str] = set()
     for name, data in files.items():
@@ -97,7 +97,7 @@ def fill(stream: Stream, clock: FakeClock, start: int, stop: int, published: dic
 
 
 def busy(db: Database, clock: FakeClock, published: dict[int, Content]) -> Stream:
-    """Several blocks, and control records of every kind."""
+    """Several blocks, with control records of every kind."""
     stream = db.stream("S", subjects=["s.>"], allow_msg_ttl=True, allow_rollup_hdrs=True, max_msgs_per_subject=60)
     fill(stream, clock, 0, 24, published)
     one = stream.consumer("one", filter="s.1.>", ack_wait="30s")
@@ -119,7 +119,7 @@ def busy(db: Database, clock: FakeClock, published: dict[int, Content]) -> Strea
 
 
 def ended(db: Database, kind: str) -> None:
-    """Leave the store as a process that was killed would, or stop it in good order."""
+    """Leave the store as a killed process would, or stop it cleanly."""
     if kind == "killed":
         for stream in db._streams.values():
             assert isinstance(stream.store, FileStore)
@@ -136,8 +136,9 @@ def stage(root: Path, job: str, batch: int, count: int) -> dict[str, object]:
 
 
 def make_base(kind: str, room: Path) -> Base:
-    """`stopped`, `bare` (that without checkpoint and HEAD), `killed`, `adopt` and `append` (an adoption that is decided
-    and not done), `truncate` (one that is under way)."""
+    """`stopped`, `bare` (stopped, without checkpoint and HEAD), `killed`, `adopt` and `append` (an adoption that was
+    decided and not done), `truncate` (a truncation that was interrupted).
+    """
     root, clock = room / "base", FakeClock(1_700_000_000 * SECOND)
     shutil.rmtree(root, ignore_errors=True)
     with small_blocks():
@@ -161,9 +162,9 @@ def make_base(kind: str, room: Path) -> Base:
 
 
 def decide(db: Database, root: Path, clock: FakeClock, kind: str) -> tuple[dict[int, Content], dict[int, Content]]:
-    """An adoption that stops right after ADOPT was written: what is there before it, and what it adds."""
+    """An adoption that stops right after ADOPT was written: the messages before it, and the messages that it adds."""
     stream = db.get_stream("S")
-    # One that was done before leaves BATCHES.
+    # An earlier, finished adoption leaves BATCHES.
     stream.adopt("q-1", [stage(root, "q-1", 1, 40)], query="q", batch=1)
     live = contents(stream)
     infos = [stage(root, "q-2", 2, 90 if kind == "adopt" else 3)]

@@ -1,7 +1,7 @@
-"""Files that lie: one field, section, record or JSON value is changed, then every checksum over it is made right again.
+"""Mutations of files: one field, section, record or JSON value is changed, then every checksum over it is corrected.
 
-The layouts are those of docs/format.md, written down here a second time on purpose: what the store reads is not asked
-where the fields of its own files are.
+The layouts are those of docs/format.md, written down here a second time on purpose: the code under test must not be the
+one that says where the fields of its files are.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def hashed(data: bytes, seed: int = 0) -> bytes:
 
 
 def wild(rng: Random, value: int, choices: tuple[int, ...]) -> int:
-    """Another number in the place of `value`: a boundary, a neighbour, one bit, or anything."""
+    """Another number in place of `value`: a boundary, a nearby number, one flipped bit, or a random number."""
     top = (2 ** (16 if choices is U16 else 32 if choices is U32 else 64)) - 1
     match rng.randrange(5):
         case 0 | 1:
@@ -51,7 +51,7 @@ def wild(rng: Random, value: int, choices: tuple[int, ...]) -> int:
 
 
 def poke(rng: Random, data: bytearray, at: int, size: int) -> None:
-    """Change the number of 2, 4 or 8 bytes at `at`."""
+    """Change the number of 1, 2, 4 or 8 bytes at `at`."""
     choices = {1: U16, 2: U16, 4: U32, 8: U64}[size]
     value = int.from_bytes(data[at : at + size], "little")
     new = wild(rng, value, choices) & (2 ** (8 * size) - 1)
@@ -59,7 +59,7 @@ def poke(rng: Random, data: bytearray, at: int, size: int) -> None:
 
 
 def scratch(rng: Random, data: bytes) -> bytes:
-    """Bytes changed anywhere: flipped, set, cut, doubled, zeroed."""
+    """Bytes changed at random places: flipped, set, cut, doubled, zeroed."""
     out = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 5))):
         at = rng.randrange(len(out) + 1)
@@ -101,7 +101,7 @@ def varint(value: int) -> bytes:
 
 
 def mutate_varints(rng: Random, data: bytes) -> bytes:
-    """A run of varints with one of them changed, left out, doubled, or in a longer form."""
+    """A run of varints with one of them changed, left out, doubled, or encoded longer than needed."""
     found, at = [], 0
     try:
         while at < len(data):
@@ -131,7 +131,7 @@ def mutate_varints(rng: Random, data: bytes) -> bytes:
 
 
 def mutate_json(rng: Random, value: Any) -> Any:
-    """One place of a JSON value changed."""
+    """A JSON value with one place changed."""
     if isinstance(value, dict) and value and rng.random() < 0.9:
         key = rng.choice(sorted(value))
         match rng.randrange(8):
@@ -161,7 +161,7 @@ def mutate_json(rng: Random, value: Any) -> Any:
 
 
 def json_body(rng: Random, body: bytes) -> bytes:
-    """A changed JSON text, mostly still JSON."""
+    """A changed JSON text, which mostly is still JSON."""
     match rng.randrange(12):
         case 0:
             return scratch(rng, body)
@@ -179,7 +179,7 @@ def json_body(rng: Random, body: bytes) -> bytes:
 
 # -------------------------------------------------------------------------------------------------------------- blocks
 
-# Of the header of a block and of a consumer log: offset, size.
+# Header fields of a block and of a consumer log: offset, size.
 BLOCK_HEADER = (
     (8, 2),
     (10, 1),
@@ -202,7 +202,7 @@ def header_of(data: bytes) -> bytes:
 
 
 def mutate_front(rng: Random, data: bytes, fields: tuple[tuple[int, int], ...]) -> bytes:
-    """One field of a header, in one copy or in both."""
+    """Change one field of a header, in one copy or in both."""
     copy = bytearray(data[:248])
     at, size = rng.choice(fields)
     if rng.random() < 0.1:
@@ -218,7 +218,7 @@ def mutate_front(rng: Random, data: bytes, fields: tuple[tuple[int, int], ...]) 
 
 
 def records_of(data: bytes, start: int) -> list[tuple[int, int]]:
-    """(offset, stop) of the records from `start` on, by their sizes."""
+    """(offset, stop) of the records from `start` on, according to their sizes."""
     found, at = [], start
     while at < len(data):
         try:
@@ -233,13 +233,13 @@ def records_of(data: bytes, start: int) -> list[tuple[int, int]]:
 
 
 def sealed(body: bytes, salt: int) -> bytes:
-    """A record of what follows its size."""
+    """A whole record with this body: size before it, checksum behind it."""
     whole = varint(len(body) + 8) + body
     return whole + hashed(whole, salt)
 
 
 def mutate_record(rng: Random, record: bytes) -> bytes:
-    """What follows the size of a block's record, with a field changed: its checksum comes later."""
+    """The body of a block's record with one field changed; the caller appends the checksum."""
     _, at = read_varint(record, 0)
     body = record[at:-8]
     flags = body[0]
@@ -298,7 +298,7 @@ def mutate_message(rng: Random, body: bytes, has_headers: bool) -> bytes:
 
 
 def mutate_records(rng: Random, data: bytes, start: int, salt: int, change: Callable[[Random, bytes], bytes]) -> bytes:
-    """One record of several changed, left out, doubled, moved; or the bytes cut."""
+    """One of several records changed, left out, doubled or moved; or the bytes cut off."""
     spans = records_of(data, start)
     if not spans:
         return data
@@ -334,8 +334,9 @@ def mutate_block(rng: Random, data: bytes) -> bytes:
 
 
 class Sections:
-    """A file of fixed fields, a table of spans and sections: taken apart, to be put together again with right
-    checksums."""
+    """A file of fixed fields, a table of spans, and sections: taken apart, so that it can be put together again with
+    correct checksums.
+    """
 
     def __init__(self, data: bytes, table: int, count: int, fixed: int, salt: int, has_sums: bool) -> None:
         self.fixed = bytearray(data[:fixed])
@@ -357,7 +358,7 @@ class Sections:
         return whole + hashed(whole, self.salt)
 
     def shuffle(self, rng: Random) -> None:
-        """Sections change places, go, come twice, are cut; or the table lies about where they are."""
+        """Sections swapped, removed, duplicated or cut; or a table with wrong spans."""
         at, other = rng.randrange(len(self.parts)), rng.randrange(len(self.parts))
         match rng.randrange(5):
             case 0:
@@ -373,7 +374,7 @@ class Sections:
 
 
 def poked(rng: Random, part: bytes, entry: int, fields: tuple[tuple[int, int], ...]) -> bytes:
-    """A table of entries with one field of one of them changed."""
+    """A table of entries with one field of one entry changed."""
     if len(part) < entry:
         return scratch(rng, part) if part else rng.randbytes(entry)
     out = bytearray(part)
@@ -383,7 +384,7 @@ def poked(rng: Random, part: bytes, entry: int, fields: tuple[tuple[int, int], .
 
 
 def named(rng: Random, part: bytes, head: int, size_at: int, fields: tuple[tuple[int, int], ...]) -> bytes:
-    """Entries that end with a name of their own size: one of them changed, left out or doubled."""
+    """Entries that end with a name and its size: one of them changed, left out or duplicated."""
     parts, at = [], 0
     while at + head <= len(part):
         stop = at + head + int.from_bytes(part[at + size_at : at + size_at + 2], "little")
@@ -490,7 +491,7 @@ def mutate_head(rng: Random, data: bytes) -> bytes:
 
 
 def mutate_checked(rng: Random, data: bytes) -> bytes:
-    """ADOPT, BATCHES, DELETES, TRUNCATE: a line of JSON and one with its checksum."""
+    """Change ADOPT, BATCHES, DELETES or TRUNCATE: a line of JSON and a line with its checksum."""
     body = data.split(b"\n")[0]
     value = json.loads(body)
     sets = value.get("sets") if isinstance(value, dict) else None
@@ -512,14 +513,14 @@ def mutate_identity(rng: Random, data: bytes) -> bytes:
 
 
 def mutate_log_record(rng: Random, record: bytes) -> bytes:
-    """What follows the size of a record of a consumer log."""
+    """The body of a consumer log's record with one field changed."""
     _, at = read_varint(record, 0)
     body = record[at:-8]
     try:
         kind = body[0]
         number, at = read_varint(body, 1)
         count, at = read_varint(body, at)
-    except IndexError:  # one that was changed before
+    except IndexError:  # a record that was changed before
         return scratch(rng, body)
     rest = body[at:]
     match rng.randrange(8):
@@ -541,7 +542,7 @@ def mutate_log_record(rng: Random, record: bytes) -> bytes:
 
 
 def mutate_put(rng: Random, body: bytes) -> bytes:
-    """A consumer: its meta as JSON, its state with a checksum of its own."""
+    """Change a consumer's record: its meta as JSON, its state with a checksum of its own."""
     size, at = read_varint(body, 0)
     meta, state = body[at : at + size], body[at + size :]
     if rng.random() < 0.1:
@@ -565,7 +566,7 @@ def mutate_log(rng: Random, data: bytes) -> bytes:
 
 
 def mutate_lines(rng: Random, data: bytes) -> bytes:
-    """messages.jsonl of the first generation: it has no checksums."""
+    """Change messages.jsonl of the first generation, which has no checksums."""
     lines = data.split(b"\n")
     at = rng.randrange(len(lines) - 1)
     lines[at] = json_body(rng, lines[at])
@@ -585,7 +586,7 @@ MUTATORS: dict[str, Callable[[Random, bytes], bytes]] = {
 
 
 def kind_of(name: str) -> str:
-    """Which mutator a file of the stream takes; "": none."""
+    """The mutator for a file of the stream; "" for none."""
     last = name.rpartition("/")[2]
     if last.endswith(".blk"):
         return "block"
@@ -601,7 +602,7 @@ def kind_of(name: str) -> str:
 
 
 def mutate(rng: Random, name: str, data: bytes) -> bytes:
-    """The file's bytes with a lie in them; now and then the file is simply cut."""
+    """The file's bytes with one mutation; now and then the file is simply cut."""
     if rng.random() < 0.03:
         return data[: rng.randrange(len(data) + 1)]
     return MUTATORS[kind_of(name)](rng, data)

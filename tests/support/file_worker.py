@@ -1,11 +1,11 @@
-"""Runs cases of the file fuzzer in a process of its own: one that dies takes no test with it, and its last line says
-which case it was.
+"""Runs cases of the file fuzzer in a process of its own: if it dies, the test survives, and the last line names the
+case.
 
     python file_worker.py SEED KIND START STOP
 
-Each case writes a store with a lie in it and goes through every door: verify, inspect, a read beside a writer, a
-scan, an open for
-writing, a second one, a repair. A line per failure, in JSON; `at N` before each case; `done` at the end.
+Each case writes a store with a mutated file and uses every way into it: verify, inspect, a read beside a writer, a
+scan, an open for writing, a second one, a repair. It prints a line of JSON per failure, `at N` before each case, and
+`done` at the end.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ MEMORY_MAX = (400 if IS_SANITIZED else 48) << 20
 """A case may take so much more memory than before it, for files of some 100 kB in all: buffers have a size of their
 own."""
 NOW = FakeClock(1_800_000_000 * file_bases.SECOND)
-# How often a kind of file is the one that lies.
+# How often each kind of file is the mutated one.
 WEIGHTS = {"block": 3, "summary": 4, "checkpoint": 6, "head": 2, "checked": 4, "identity": 2, "log": 4, "lines": 6}
 Live = dict[int, Content]
 
 
 class Failure(AssertionError):
-    """What a case must not do."""
+    """A case broke a promise."""
 
 
 class ControlSocket:
-    """The ways into one store, each of which gives what it found; only a PenstockError may come out of them."""
+    """The ways into one store. Each returns what it found; the only exception that may be raised is a PenstockError."""
 
     def __init__(self, root: Path, stream_id: str) -> None:
         self.root, self.stream_id = root, bytes.fromhex(stream_id)
 
     def verify(self) -> bool | PenstockError:
-        """Whether it finds all in order: no damage, and nothing that readers do not see yet."""
+        """Whether everything is in order: no damage, and nothing that readers do not see yet."""
         try:
             found = check_store(str(self.root))
             return found.is_ok and not any(UNCONFIRMED in note for one in found.streams for note in one.notes)
@@ -90,7 +90,7 @@ class ControlSocket:
         return None
 
     def read(self) -> Live | PenstockError:
-        """Beside a writer."""
+        """Read the store as a reader beside a writer."""
         try:
             with Database(self.root, read_only=True, clock=NOW) as db:
                 return look_at(db)
@@ -113,8 +113,9 @@ class ControlSocket:
             return error
 
     def write(self, payload: bytes = b"", *, may_be_refused: bool = False) -> tuple[Live, int] | PenstockError:
-        """Open for writing; with a payload append it. What there is, and the sequence it got; 0: its configuration
-        takes no such message."""
+        """Open for writing and append `payload`, if one is given. Returns the contents and the new sequence; 0 if the
+        configuration rejects the message.
+        """
         try:
             with Database(self.root, clock=NOW) as db:
                 live, seq = look_at(db), 0
@@ -135,7 +136,9 @@ class ControlSocket:
             return error
 
     def repair(self) -> list[str] | PenstockError:
-        """What is still damaged after it; a consumer that cannot be read is kept for a version that can."""
+        """Repair the store, and return the damage that remains; a consumer that cannot be read is kept for a version
+        that can.
+        """
         try:
             after = repair.repair_store(str(self.root), None).after
             assert after is not None
@@ -145,7 +148,7 @@ class ControlSocket:
 
 
 def look_at(db: Database) -> Live:
-    """Everything that the library tells of the stream: its messages; what a filter finds must be among them."""
+    """Everything that the library tells about the stream: its messages, of which a filter must find a subset."""
     assert db.get_stream("T").get(1).data == b"another stream"
     stream = db.get_stream("S")
     live = contents(stream)
@@ -173,7 +176,7 @@ def matching(live: Live, pattern: str) -> set[int]:
 
 @contextmanager
 def memory_held(limit: int) -> Iterator[None]:
-    """Raise when the process takes more than `limit` bytes above what it had."""
+    """Raise if the process uses more than `limit` bytes above its earlier memory."""
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")
     before = high_water()
@@ -217,7 +220,7 @@ class Cases:
         return self.door
 
     def choose(self, rng: random.Random) -> Files:
-        """The files that lie: mostly one."""
+        """Choose the files to mutate, mostly one."""
         names = [name for name in self.base.files if name.startswith("$G/S/") and kind_of(name)]
         weights = [WEIGHTS[kind_of(name)] / sum(kind_of(one) == kind_of(name) for one in names) for name in names]
         chosen = rng.choices(names, weights, k=rng.choice((1, 1, 1, 1, 1, 2)))
@@ -229,7 +232,7 @@ class Cases:
         for name in dict.fromkeys(chosen):
             data = self.base.files[name]
             if name.endswith(("config.copy.json", "BATCHES.copy")) and changed and rng.random() < 0.6:
-                changed[name] = next(iter(changed.values()))  # both copies tell the same lie
+                changed[name] = next(iter(changed.values()))  # both copies get the same wrong value
                 continue
             changed[name] = mutate(rng, name, data)
         return changed
@@ -255,12 +258,12 @@ class Cases:
     def check(self, rng: random.Random, changed: Files, number: int) -> None:
         kinds = {kind_of(name) for name in changed}
         is_config = {"$G/S/config.json", "$G/S/config.copy.json"} & changed.keys()
-        # What only helps may cost nothing; of a block or a whole configuration what is lost is lost.
+        # A mutated helper file may cost no message; a mutated block or both copies of a configuration may cost theirs.
         is_help = not kinds & {"block", "identity", "lines"} or (kinds == {"identity"} and len(is_config) == 1)
         door = self.fresh(changed)
         verdict = door.verify()
         is_ok = verdict is True
-        self.is_order = "$G/S/TRUNCATE" in changed  # what it says is to be done
+        self.is_order = "$G/S/TRUNCATE" in changed  # readers follow what this file says
         self.expect(is_help, "verify", verdict)
         self.expect(False, "inspect", door.inspect())
         beside = door.read()
@@ -279,7 +282,7 @@ class Cases:
             if isinstance(again, PenstockError):
                 raise Failure(f"a second open: {again!r}") from again
             lost = {one for one in live if again[0].get(one) != live[one] and one != min(live)}
-            may_go = not seq or is_config  # a limit that lies takes it at once
+            may_go = not seq or is_config  # a mutated limit may remove it at once
             if lost or (not may_go and again[0].get(seq, ("", None, b""))[2] != b"appended"):
                 raise Failure(f"after a second open these are gone: {sorted(lost)[:5]}")
             self.expect(False, "verify after it", door.verify())
@@ -298,7 +301,9 @@ class Cases:
     def compare(
         self, what: str, is_help: bool, is_ok: bool, found: Live | PenstockError, wanted: Live, *, is_scan: bool = False
     ) -> None:
-        """With a help that lies nothing is refused; what verify finds in order is told to the last byte."""
+        """With a mutated helper file no operation is refused; if verify reports no damage, the contents match to the
+        last byte.
+        """
         if isinstance(found, PenstockError):
             if is_help and not isinstance(found, NewerFormat) and not (is_scan and isinstance(found, CorruptBlock)):
                 raise Failure(f"{what}: {found!r}") from found
@@ -306,11 +311,11 @@ class Cases:
         if not is_help:
             return
         if not is_ok:
-            found.pop(-1, None)  # only the whole view looks whether the listed blocks are there
+            found.pop(-1, None)  # only a full view checks whether the listed blocks exist
         may_come = self.base.published | self.base.later
         if is_scan:
             may_come = {seq: (subject, None, data) for seq, (subject, _, data) in may_come.items()}
-        # A HEAD that lies within its bounds has sequences lost: what an adoption adds comes above them.
+        # A mutated HEAD within its bounds loses sequences: those that an adoption adds come above them.
         added = {(subject, None if is_scan else headers, data) for subject, headers, data in self.base.later.values()}
         wrong = {seq for seq, one in found.items() if one != may_come.get(seq) and one not in added}
         if wrong:
@@ -325,7 +330,7 @@ class Cases:
 
 
 def quiet() -> None:
-    """Nobody looks at what inspect prints."""
+    """Discard what inspect prints."""
     os.environ["COLUMNS"] = "200"
     null = open(os.devnull, "w")  # noqa: SIM115
     sys.stdout = null

@@ -1,6 +1,8 @@
-"""What this process holds: objects of ours, memory, descriptors, threads; what a cycle of create, use, delete leaves.
+"""What this process holds: objects of our classes, memory, descriptors and threads; and what a cycle of create, use and
+delete leaves behind.
 
-The garbage collector is off while it is measured: what is deleted is gone at once, by its last reference, or leaks.
+The garbage collector is off during the measurement: a deleted object is freed at once, by its last reference, or it
+leaks.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 MB = 1 << 20
-BYTES_EACH_MAX = 8192  # of the heap, for one cycle on average: caches fill, dictionaries grow
-BLOCKS_MAX = 200  # of Python's own small blocks, in all, …
-BLOCKS_EACH_MAX = 8  # … and for each cycle: its free lists fill
-ANONYMOUS_MAX = 6 * MB  # for all cycles together: images of blocks are mapped, and no part of the heap
+BYTES_EACH_MAX = 8192  # heap per cycle, on average: caches fill, dictionaries grow
+BLOCKS_MAX = 200  # Python's own small blocks, in total …
+BLOCKS_EACH_MAX = 8  # … and per cycle: its free lists fill
+ANONYMOUS_MAX = 6 * MB  # for all cycles together: block images are mapped, and not part of the heap
 
 
 class _Mallinfo(ctypes.Structure):
@@ -37,7 +39,7 @@ if _mallinfo2 is not None:
 
 
 def heap_bytes() -> int:
-    """What malloc has given out, in all its arenas; 0 where the C library does not say."""
+    """The bytes that malloc has handed out, in all its arenas; 0 where the C library does not tell."""
     if _mallinfo2 is None:
         return 0
     found = _mallinfo2()
@@ -45,18 +47,18 @@ def heap_bytes() -> int:
 
 
 def anonymous_bytes() -> int:
-    """Memory of this process in use that is no file's."""
+    """The memory of this process that is in use and backed by no file."""
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("RssAnon:"))
 
 
 def descriptors() -> Counter[str]:
-    """What is open, by kind; a file by its name."""
+    """The open descriptors, by kind; files by their names."""
     found: Counter[str] = Counter()
     for name in os.listdir("/proc/self/fd"):
         try:
             target = os.readlink(f"/proc/self/fd/{name}")
-        except FileNotFoundError:  # the listing's own
+        except FileNotFoundError:  # the descriptor of this listing
             continue
         found[target.partition(":[")[0]] += 1
     return found
@@ -74,7 +76,7 @@ def _is_ours(kind: type) -> bool:
 
 @dataclass(frozen=True)
 class Footprint:
-    """How much memory there is in use at one moment. To look takes none itself."""
+    """The memory in use at one moment. Measuring allocates nothing itself."""
 
     blocks: int
     heap: int
@@ -87,7 +89,7 @@ class Footprint:
 
 @contextmanager
 def no_collector() -> Iterator[None]:
-    """The garbage collector is off, and has nothing to do when this begins."""
+    """Turn the garbage collector off, after a full collection."""
     gc.collect()
     gc.disable()
     try:
@@ -104,8 +106,8 @@ def assert_leaves_nothing(
     bytes_each: int = BYTES_EACH_MAX,
     anonymous: int = ANONYMOUS_MAX,
 ) -> None:
-    """Run `cycle` several times, without the garbage collector: everything ends where it began."""
-    for _ in range(2):  # what is imported for it leaves garbage; the second one may find what the first has left
+    """Run `cycle` several times without the garbage collector, and check that everything returns to where it began."""
+    for _ in range(2):  # imports leave garbage; the second run may still find what the first one left
         cycle()
     with no_collector():
         for _ in range(warm_up):  # the collector has emptied Python's free lists: they fill again, ever more slowly
@@ -128,7 +130,7 @@ def assert_leaves_nothing(
 
 
 def _garbage() -> Counter[str]:
-    """What only the collector would find now, by its type."""
+    """Objects that only the garbage collector would free now, counted by type."""
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
         gc.collect()

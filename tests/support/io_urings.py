@@ -7,12 +7,12 @@ from pathlib import Path
 
 
 def rings() -> set[int]:
-    """Their descriptors."""
+    """Their file descriptors."""
     found = set()
     for path in Path("/proc/self/fd").iterdir():
         try:
             if "io_uring" in os.readlink(path):
                 found.add(int(path.name))
-        except FileNotFoundError:  # the listing's own
+        except FileNotFoundError:  # the descriptor of this listing
             continue
     return found

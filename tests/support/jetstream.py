@@ -23,7 +23,7 @@ TIMEOUT_S = 10.0
 
 
 class Reply:
-    """An answer: its status and headers, and its body."""
+    """A reply: its status, headers and body."""
 
     def __init__(self, headers: bytes | None, payload: bytes) -> None:
         self.headers, self.payload = headers, payload
@@ -39,7 +39,7 @@ class Reply:
 
 
 class Caller:
-    """Someone in an account who publishes and asks."""
+    """A client in an account that publishes and sends requests."""
 
     def __init__(self, account: Account) -> None:
         self.account = account
@@ -49,7 +49,7 @@ class Caller:
     async def ask(
         self, subject: str, payload: bytes | dict[str, Any] = b"", headers: bytes | None = None, count: int = 1
     ) -> list[Reply]:
-        """The first `count` answers; up to the end of a batch, where that comes earlier."""
+        """The first `count` replies, or fewer if a batch ends earlier."""
         self._count += 1
         inbox = f"_INBOX.{id(self)}.{self._count}"
         replies: asyncio.Queue[Reply] = asyncio.Queue()
@@ -70,7 +70,7 @@ class Caller:
         return found
 
     async def api(self, subject: str, payload: bytes | dict[str, Any] = b"", headers: bytes | None = None) -> Any:
-        """The JSON that a request to the API is answered with."""
+        """The JSON reply to an API request."""
         return (await self.ask(f"$JS.API.{subject}", payload, headers))[0].json
 
     async def publish(self, subject: str, payload: bytes = b"", headers: bytes | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""What monitoring says of clients that show who they are in different ways, and of servers with other options."""
+"""What monitoring reports about clients that authenticate in different ways, and about servers with other options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.servers import Kind, ServerProcess
 from support.wire_client import Closed, Frame, Silent, WireClient
 
 BASE = "host: 127.0.0.1\nport: -1\nhttp: 127.0.0.1:-1\nserver_name: who\n"
-# By name: the configuration, and what each client says in CONNECT.
+# By name: the configuration, and what each client sends in CONNECT.
 LOGINS: dict[str, tuple[str, list[dict[str, str]]]] = {
     "open": (BASE, [{}, {"name": "someone", "user": "u", "pass": "p"}]),
     "token": (BASE + "authorization { token: abc }\n", [{"auth_token": "abc"}, {"auth_token": "bad"}, {}]),
@@ -48,7 +48,7 @@ LOGIN_PAGES = (
     "/accountz?acc=$G",
 )
 LOGIN_REQUESTS = ("$SYS.REQ.USER.INFO", "$SYS.REQ.ACCOUNT.PING.STATZ", "$SYS.REQ.SERVER.PING.CONNZ")
-# Other options: only pages are asked for.
+# Other options: only pages are requested.
 OPTIONS = {
     "dressed": (
         BASE.replace("http:", "http_base_path: nats\nhttp:")
@@ -112,7 +112,7 @@ def play_options(kind: Kind) -> dict[str, Any]:
 
 
 def _login(port: int, login: dict[str, str]) -> WireClient:
-    """A client that is in, or was refused."""
+    """A client that was accepted or refused."""
     client = WireClient(port)
     connect = {"verbose": False, "protocol": 1, "lang": "script", "headers": True, "no_responders": True, **login}
     client.send(b"CONNECT " + json.dumps(connect).encode() + b"\r\nSUB x 1\r\nPING\r\n")
@@ -130,7 +130,7 @@ def _ask(client: WireClient, subject: str) -> Frame | None:
     try:
         while (frame := client.receive(wait)).verb not in ("MSG", "HMSG"):
             if frame.verb == "-ERR":
-                wait = 0.3  # the publish was refused: no answer should come
+                wait = 0.3  # the publish was refused: no answer should arrive
     except (Closed, Silent):
         return None
     client.send(b"UNSUB 9\r\n")

@@ -1,4 +1,6 @@
-"""What monitoring says of consumers: pull and push, paused, pinned, with acks outstanding, and of a mirror's own."""
+"""What monitoring reports about consumers: pull and push, paused, pinned, with acks outstanding, and the one of a
+mirror.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,7 @@ def _pull(alice: Player, name: str, body: str) -> None:
 
 
 def _is_settled(alice: Player) -> bool:
-    """Whether everything that was asked for is delivered."""
+    """Whether everything that was requested is delivered."""
     delivered = []
     for name in ("PULL", "PUSH", "PINNED"):
         frame = alice.request(f"$JS.hub.API.CONSUMER.INFO.S.{name}", wait=3.0)
@@ -88,7 +90,9 @@ def _is_settled(alice: Player) -> bool:
 
 
 def _sorted(value: Any) -> Any:
-    """What belongs to a moment is replaced; API requests are not counted, as some were asked until all was settled."""
+    """Sort the details and replace values that depend on the moment; API requests are not counted, because the number
+    of polls varies.
+    """
     if isinstance(value, dict):
         found = {key: _sorted(part) for key, part in value.items()}
         if "level" in found and "total" in found:

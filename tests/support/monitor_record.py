@@ -1,4 +1,4 @@
-"""Everything that monitoring is asked, played on one kind of server; what the real one answers can be recorded."""
+"""All monitoring requests, played on one kind of server; the answers of the real nats-server can be recorded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.servers import Kind, ServerProcess
 
 
 def play_all(kind: Kind) -> dict[str, dict[str, Any]]:
-    """The answers, by the file that they are kept in."""
+    """The answers, by the file that they are stored in."""
     with ServerProcess(kind, CONFIG) as server:
         shapes = play(server)
     with ServerProcess(kind, PLAIN) as server:
@@ -26,7 +26,7 @@ def play_all(kind: Kind) -> dict[str, dict[str, Any]]:
 
 
 def record() -> None:
-    """Write down what the real server answers."""
+    """Record the answers of the real nats-server."""
     SHAPES.mkdir(exist_ok=True)
     for name, found in play_all("real").items():
         (SHAPES / f"{name}.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")

@@ -1,8 +1,8 @@
-"""The same things done to a server, and the same questions asked, whichever server it is: what monitoring answers.
+"""One scenario for any server: the same setup, then the same monitoring requests.
 
-`play` gives the answers by name, with what differs from run to run replaced;
-`python tests/parity/record.py monitoring` asks the real nats-server and writes them to
-tests/server/monitor/shapes/, where the tests find them.
+`play` returns the answers by name, with values that differ from run to run replaced. `python tests/parity/record.py
+monitoring` plays it on the real nats-server and writes the answers to tests/server/monitor/shapes/, where the tests
+read them.
 """
 
 from __future__ import annotations
@@ -44,13 +44,14 @@ http: 127.0.0.1:-1
 server_name: plain
 """
 
-# What is asked: paths, and subjects with bodies, of the system account and of an account about itself.
+# The requests: paths, and subjects with bodies, of the system account and of an account about itself.
 QUESTIONS: dict[str, Any] = json.loads((HERE / "questions.json").read_text())
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _SERVER_ID = re.compile(r"N[A-Z2-7]{55}")
 _NUID = re.compile(r"[0-9A-Za-z]{22}")
-# By key: what belongs to a process, a machine or a moment, or counts what the server does inside. The kind is kept.
+# Keys whose values depend on the process, the machine or the moment, or count internals of the server. Only the type is
+# kept.
 _VARYING = frozenset(
     {
         *(
@@ -82,8 +83,8 @@ _VARYING = frozenset(
 )
 # An answer may or may not count the request that it answers.
 _COUNTS = frozenset({"in_msgs", "out_msgs", "in_bytes", "msgs", "in_client_msgs", "in_client_bytes", "out_client_msgs"})
-_OF_SERVER = frozenset({"subscriptions", "num_subscriptions"})  # of a connection they are exact
-_IN_NO_ORDER = frozenset(  # these come out of Go's maps
+_OF_SERVER = frozenset({"subscriptions", "num_subscriptions"})  # exact for a connection
+_IN_NO_ORDER = frozenset(  # nats-server lists these in the random order of Go's maps
     {"accounts", "account_statz", "subscriptions_list_detail", "subscriptions_list", "exports", "imports", "allow"}
 )
 _UNCOMPARED_HEADERS = frozenset({"Date", "Content-Length", "Transfer-Encoding"})
@@ -91,7 +92,7 @@ _OURS_WITHOUT = frozenset({"git_commit"})
 
 
 class Player(WireClient):
-    """A client that has said who it is."""
+    """A client that authenticates with CONNECT."""
 
     def __init__(self, port: int, user: str, password: str, name: str) -> None:
         super().__init__(port)
@@ -102,7 +103,7 @@ class Player(WireClient):
         self._count = 0
 
     def sync(self) -> list[Frame]:
-        """What has come up to the answer of a PING."""
+        """The frames that arrive before the answer to a PING."""
         self.send(b"PING\r\n")
         frames = []
         while (frame := self.next_frame()).verb != "PONG":
@@ -115,7 +116,7 @@ class Player(WireClient):
         return frame
 
     def request(self, subject: str, body: str | bytes = b"", header: bytes = b"", wait: float = 0.3) -> Frame | None:
-        """The answer; None when none comes in time."""
+        """The reply; None if none arrives in time."""
         self._count += 1
         inbox = f"_INBOX.{self._count:06d}"
         raw = body.encode() if isinstance(body, str) else body
@@ -155,7 +156,7 @@ class Stage:
         return player
 
     def set(self) -> None:
-        """Put on the stage what the questions are about."""
+        """Create what the requests are about."""
         config = '{"name":"S","subjects":["foo.s"],"description":"<d>","max_msgs":10}'
         assert self.alice.request("$JS.hub.API.STREAM.CREATE.S", config, wait=3.0) is not None
         for _ in range(3):
@@ -229,10 +230,10 @@ def answer_shape(frame: Frame | None) -> Any:
 
 
 def normal(value: Any, key: str = "", also: frozenset[str] = frozenset()) -> Any:
-    """`value` with what differs from run to run replaced, as does what is under the keys `also`."""
+    """`value` with everything replaced that differs from run to run, and the values under the keys `also`."""
     if isinstance(value, dict):
         varying = _VARYING | also if "cid" in value else _VARYING | _OF_SERVER | also
-        if "num_matches" in value:  # the list has what the server hears itself
+        if "num_matches" in value:  # the list includes the server's own subscriptions
             varying = varying | {"total"}
         if "account" in value and "sid" in value:
             varying = varying | {"sid"}
@@ -276,7 +277,7 @@ def play_requests(player: Player, requests: list[list[str]], server_id: str) -> 
 
 
 def play_events(stage: Stage, server_id: str) -> dict[str, Any]:
-    """What the system account hears while a client comes, is kicked, and another is refused."""
+    """What the system account receives while a client connects, is kicked, and another one is refused."""
     system = stage.system
     system.send(b"SUB $SYS.ACCOUNT.> e1\r\nSUB $SYS.SERVER.> e2\r\n")
     system.sync()
@@ -298,7 +299,7 @@ def play_events(stage: Stage, server_id: str) -> dict[str, Any]:
         guest.sync()
         cid = max(one["cid"] for one in json.loads(get(stage.monitor, "/connz?acc=B")[2])["connections"])
         body = json.dumps({"cid": cid}).encode()
-        # Without a reply subject nobody is kicked.
+        # The request has a reply subject: without one the server kicks nobody.
         system.send(f"PUB $SYS.REQ.SERVER.{server_id}.KICK _INBOX.kicked {len(body)}\r\n".encode() + body + b"\r\n")
         listen("$SYS.ACCOUNT.B.DISCONNECT")
     with contextlib.closing(WireClient(stage.port)) as stranger:
@@ -313,7 +314,7 @@ def play_events(stage: Stage, server_id: str) -> dict[str, Any]:
 
 
 def play(server: ServerProcess) -> dict[str, dict[str, Any]]:
-    """Everything, by the file that it is kept in."""
+    """All answers, by the file that they are stored in."""
     stage = Stage(server, monitor_port(server))
     try:
         stage.set()

@@ -1,4 +1,6 @@
-"""What monitoring says of streams: in files and in memory, with limits, deletes, a purge, and what they all take."""
+"""What monitoring reports about streams: in files and in memory, with limits, deletes, a purge, and the storage that
+they use.
+"""
 
 from __future__ import annotations
 

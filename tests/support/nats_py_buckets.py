@@ -1,4 +1,4 @@
-"""What a user of nats-py does with buckets and object stores, step by step: scenes as in nats_py_scenes.py."""
+"""How a nats-py user works with buckets and object stores, step by step: scenes as in nats_py_scenes.py."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def entry(e: Any) -> Any:
 
 
 async def key_value(client: Client, note: Notes) -> None:
-    """A bucket: keys made, read, changed, deleted; conflicts."""
+    """A bucket: keys created, read, changed and deleted; conflicts."""
     js = client.jetstream()
 
     await note("no bucket", js.key_value("none"))
@@ -49,17 +49,17 @@ async def key_value(client: Client, note: Notes) -> None:
 
 
 async def watching(client: Client, note: Notes) -> None:
-    """Watchers of every form, histories, keys; what a bucket forgets by itself."""
+    """All forms of watchers, histories and key lists; what a bucket removes by itself."""
     js = client.jetstream()
     kv = await js.create_key_value(bucket="W", history=5)
 
     async def updates(watcher: Any, count: int) -> list[Any]:
-        """So many updates; None says that all there was at first has come."""
+        """The next `count` updates; None marks the end of the initial values."""
         found = [await watcher.updates(timeout=5) for _ in range(count)]
         return [each and (each.key, each.value, each.revision, each.delta, each.operation) for each in found]
 
     def news(found: list[Any]) -> Any:
-        """Without how many come after each, which is a race while others write."""
+        """The updates without their counts of pending ones, which are a race while others write."""
         return [(key, value, revision, operation) for key, value, revision, _, operation in found]
 
     def left(info: Any) -> Any:
@@ -132,7 +132,7 @@ def about(i: Any) -> Any:
 
 
 async def objects(client: Client, note: Notes) -> None:
-    """Object stores: put, read, described, linked, watched, listed, deleted, sealed."""
+    """Object stores: put, read, describe, link, watch, list, delete, seal."""
     js = client.jetstream()
 
     def read(found: Any) -> Any:

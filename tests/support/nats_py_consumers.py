@@ -1,7 +1,8 @@
-"""What a user of nats-py does with consumers, step by step: scenes as in nats_py_scenes.py.
+"""How a nats-py user works with consumers, step by step: scenes as in nats_py_scenes.py.
 
-A plain ack is answered by nobody, and the real server works on acks beside its API and beside requests for messages. So
-where a step stands on an ack, the ack is one that is answered (`ack_sync`, `say`): they are worked on in their order.
+A plain ack gets no answer, and the real nats-server processes acks concurrently with its API and with pull requests. So
+where a step depends on an ack, the scene uses an ack that is answered (`ack_sync`, `say`): these are processed in
+order.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ INBOX = "_INBOX."
 
 
 def seen(message: Msg) -> Any:
-    """A message of a consumer, as it came; the name of a consumer without a name is left out."""
+    """A message as a consumer delivered it; the generated name of a nameless consumer is left out."""
     m = message.metadata
     name = m.consumer if len(m.consumer) < 8 else "RANDOM"
     seqs = (m.sequence.stream, m.sequence.consumer)
@@ -33,7 +34,7 @@ def all_seen(messages: list[Msg]) -> Any:
 
 
 def described(info: api.ConsumerInfo) -> Any:
-    """What INFO tells, without names that are random and the time that is left of a pause."""
+    """The answer of INFO, without generated names and without the time that remains of a pause."""
     found = plain(info)
     if len(info.name) > 7:
         found["name"] = "RANDOM"
@@ -64,7 +65,9 @@ async def fill(js: JetStreamContext, name: str, count: int, **options: Any) -> N
 
 
 async def fetch(sub: JetStreamContext.PullSubscription, batch: int, seconds: float) -> list[Msg]:
-    """What comes in that time. That nothing came, nats-py says in two ways, by which of two timers is first."""
+    """The messages that arrive in that time. nats-py reports an empty fetch in two ways, depending on which of two
+    timers fires first.
+    """
     try:
         return await sub.fetch(batch, timeout=seconds)
     except TimeoutError:
@@ -72,7 +75,7 @@ async def fetch(sub: JetStreamContext.PullSubscription, batch: int, seconds: flo
 
 
 async def say(client: Client, message: Msg, what: bytes) -> Msg:
-    """An ack of this kind, worked on once this returns."""
+    """Send an ack of this kind, and wait until the server has processed it."""
     return await client.request(message.reply, what, timeout=5)
 
 
@@ -81,7 +84,7 @@ def in_seconds(seconds: float) -> str:
 
 
 async def consumer_management(client: Client, note: Notes) -> None:
-    """Consumers: made, changed, listed, paused, reset, deleted; what is refused."""
+    """Consumers: created, changed, listed, paused, reset, deleted; what is refused."""
     js = client.jetstream()
     await note("no stream", js.add_consumer("NONE", durable_name="d"))
     await fill(js, "M", 9)
@@ -159,7 +162,7 @@ async def consumer_management(client: Client, note: Notes) -> None:
 
 
 async def pull(client: Client, note: Notes) -> None:
-    """Fetches of one and many, with and without messages; where a consumer begins; what it leaves out."""
+    """Fetches of one and many, with and without messages; where a consumer begins; what its filter leaves out."""
     js = client.jetstream()
     await fill(js, "P", 20)
     sub = await js.pull_subscribe("p.*", durable="d")
@@ -176,7 +179,7 @@ async def pull(client: Client, note: Notes) -> None:
     await note("nothing, with heartbeats", sub.fetch(1, timeout=0.5, heartbeat=0.1), all_seen)
     waiting = asyncio.create_task(sub.fetch(1, timeout=5))
     while (await sub.consumer_info()).num_waiting == 0:
-        pass  # the server does not have the request yet
+        pass  # the server has not received the request yet
     await js.publish("p.late", b"late")
     await note("a fetch that waited", waiting, all_seen)
     await js.publish("p.late", b"later")
@@ -210,7 +213,7 @@ async def pull(client: Client, note: Notes) -> None:
 
 
 async def acks(client: Client, note: Notes) -> None:
-    """Every kind of ack, and what comes again."""
+    """Every kind of ack, and what is redelivered."""
     js = client.jetstream()
     await fill(js, "A", 12)
     config = api.ConsumerConfig(ack_wait=30, max_deliver=3)
@@ -356,7 +359,7 @@ async def push(client: Client, note: Notes) -> None:
 
 
 async def ordered(client: Client, note: Notes) -> None:
-    """Ordered consumers: large, with gaps, deleted under way; heartbeats and flow control."""
+    """Ordered consumers: large, with gaps, deleted while reading; heartbeats and flow control."""
     js = client.jetstream()
     await js.add_stream(name="O", subjects=["o.*"])
     payload = b"x" * 1000
@@ -391,7 +394,7 @@ async def ordered(client: Client, note: Notes) -> None:
 
 
 async def retention(client: Client, note: Notes) -> None:
-    """Work queues and interest: what is acked by all who want it goes."""
+    """Work queue and interest retention: a message is removed once everyone who wants it has acknowledged it."""
     js = client.jetstream()
     await fill(js, "W", 12, retention=api.RetentionPolicy.WORK_QUEUE)
     state: Any = lambda i: (i.state.messages, i.state.first_seq, i.state.last_seq)  # noqa: E731

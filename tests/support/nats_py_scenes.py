@@ -1,4 +1,4 @@
-"""What a user of nats-py does with a server, step by step; `note` keeps what came of each step, to be compared.
+"""How a nats-py user works with a server, step by step; `note` records the outcome of each step for comparison.
 
 A scene is `async def scene(client, note)`: it may use any stream name, and leaves no stream behind.
 """
@@ -20,7 +20,7 @@ from nats.js.errors import Error as JetStreamError
 
 
 def plain(value: Any) -> Any:
-    """`value` without what differs from run to run: times and ids are replaced by a word."""
+    """`value` with times and ids, which differ from run to run, replaced by a word."""
     if isinstance(value, datetime.datetime):
         return "TIME"
     if isinstance(value, enum.Enum):
@@ -35,17 +35,18 @@ def plain(value: Any) -> Any:
 
 
 class Notes:
-    """The steps of a scene and what came of them, in order."""
+    """The steps of a scene and their outcomes, in order."""
 
     def __init__(self) -> None:
         self.found: list[tuple[str, Any]] = []
 
     async def __call__(self, name: str, step: Awaitable[Any], view: Callable[[Any], Any] = plain) -> Any:
-        """What `step` gives; how it fails is noted, too."""
+        """Record the result of `step`, or how it failed."""
         try:
             value = await step
         except (Error, JetStreamError, TimeoutError, ValueError) as e:
-            # The one shows the whole message; the other says something or nothing, by which of two timers was first.
+            # One timer's error shows the whole message; the other's has some text or none. Which one fires first
+            # varies.
             text = "" if isinstance(e, MsgAlreadyAckdError | TimeoutError) else f": {e}"
             self.found.append((name, f"{type(e).__name__}{text}"))
             return None
@@ -108,12 +109,12 @@ async def core(client: Client, note: Notes) -> None:
 
 
 def account(info: api.AccountInfo) -> Any:
-    """Without how often the API was asked: some scenes ask until they hear what they wait for."""
+    """Account information without the number of API requests: some scenes poll until an event arrives."""
     return {**plain(info), "api": info.api.level}
 
 
 async def management(client: Client, note: Notes) -> None:
-    """Streams: made, changed, listed, emptied, deleted; messages fetched and deleted."""
+    """Streams: created, changed, listed, purged, deleted; messages fetched and deleted."""
     js = client.jetstream()
     await note("nothing", js.account_info(), account)
     await note("no stream", js.stream_info("NONE"))
@@ -192,7 +193,7 @@ async def publishing(client: Client, note: Notes) -> None:
 
 
 async def direct(client: Client, note: Notes) -> None:
-    """Messages fetched without the API's JSON."""
+    """Direct gets: messages fetched without the API's JSON."""
     js = client.jetstream()
     await js.add_stream(name="D", subjects=["d.*"], allow_direct=True)
     for n in range(9):
@@ -208,7 +209,7 @@ async def direct(client: Client, note: Notes) -> None:
 
 
 async def services(client: Client, note: Notes) -> None:
-    """A service with two instances: asked, found, counted."""
+    """A service with two instances: requests, discovery, statistics."""
 
     async def add(request: Any) -> None:
         if not request.data:

@@ -1,4 +1,4 @@
-"""A server in this process, in a thread of its own, and when it has come to rest."""
+"""A server in a thread of this process, and a way to wait until it is idle."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import penstock
 from penstock.server.server import Server
 from support.attack import Client
 
-CLOSED_MAX = 2  # connections that have ended, of which monitoring still tells
-TURNS = 5  # of the loop: what a turn calls back, and what that calls back
-THREADS = 4  # for what the server does beside its loop
+CLOSED_MAX = 2  # closed connections that monitoring still reports
+TURNS = 5  # turns of the loop: callbacks, and the callbacks that those schedule
+THREADS = 4  # for work that the server does outside its loop
 
 
 class Served:
-    """The server and one client that stays."""
+    """The server and one client that stays connected."""
 
     def __init__(self, embedded: Any) -> None:
         self.embedded = embedded
@@ -32,9 +32,9 @@ class Served:
         self.client = Client(self.port)
 
     def settle(self) -> None:
-        """Return when all clients but ours are gone, and nothing is to be done any more."""
+        """Wait until all clients but ours are gone, and no work is left."""
         asyncio.run_coroutine_threadsafe(self._settled(), self.server.loop).result(20)
-        self.client.ping()  # sockets that are lost go when the next look at the others begins
+        self.client.ping()  # lost sockets are dropped when the next poll begins
 
     async def _settled(self) -> None:
         server = self.server
@@ -47,7 +47,8 @@ class Served:
     async def _threads_let_go(self) -> None:
         """Give every thread of the pool something else to do.
 
-        A thread holds what it was called for until it runs on, and that may be after the loop has had its answer.
+        A thread keeps references to its last call until it gets another one, which may be after the loop has received
+        the result.
         """
         together = threading.Barrier(THREADS)
         await asyncio.gather(*(self.server.loop.run_in_executor(self._pool, together.wait) for _ in range(THREADS)))
@@ -56,7 +57,7 @@ class Served:
         return Client(self.port, **options)
 
     def plain(self, port: int | None = None) -> socket.socket:
-        """A connection that has said nothing yet."""
+        """A connection that has sent nothing yet."""
         return socket.create_connection(("127.0.0.1", port or self.port), timeout=10)
 
 

@@ -1,7 +1,7 @@
 """Servers for the parity tests: the real nats-server and Penstock, started the same way, with the same configuration.
 
 A server runs in a process of its own, on any free port, in a temporary directory; it is ready when its log says so.
-Cases that differ only in what they do share one server, and each gets an account of its own there.
+Cases with the same configuration share one server, and each case gets an account of its own there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Literal
 
 Kind = Literal["real", "ours"]
 
-ACCOUNTS = 150  # accounts of a shared server; the next case after that gets a new server
+ACCOUNTS = 150  # accounts of a shared server; when they are used up, the next case gets a new server
 BASE = """\
 host: 127.0.0.1
 port: -1
@@ -33,7 +33,7 @@ READY = "Server is ready"
 
 
 def command(kind: Kind) -> list[str]:
-    """How a server of this kind is started, without its arguments."""
+    """The command that starts a server of this kind, without its arguments."""
     if kind == "ours":
         return [sys.executable, "-m", "penstock", "serve"]
     beside_python = Path(sys.executable).parent / "nats-server"
@@ -44,15 +44,15 @@ def command(kind: Kind) -> list[str]:
 
 
 class ServerProcess:
-    """One server that runs `config`; `$DIR` in it is a directory of its own.
+    """One server that runs `config`; `$DIR` in it stands for a directory of its own.
 
-    Always true once entered: `port` takes clients. `log` is what it has said so far.
+    Always true once entered: `port` accepts clients. `log` holds the lines that the server has logged so far.
     """
 
     def __init__(
         self, kind: Kind, config: str, arguments: list[str] | None = None, under: list[str] | None = None
     ) -> None:
-        """`under`: a command that execs the server's, given behind it."""
+        """`under` is a command that runs the server's command, which is appended to it."""
         self.kind = kind
         self.under = under or []
         self.config = config
@@ -102,7 +102,7 @@ class ServerProcess:
             raise RuntimeError(f"the {self.kind} server did not start:\n{''.join(self.log[-20:])}")
 
     def wait_for_log(self, text: str, seconds: float = 10) -> bool:
-        """Until a line of the log has `text`, or the server has ended."""
+        """Wait until a line of the log contains `text`, or the server has ended."""
 
         def is_so() -> bool:
             return self._is_over or any(text in line for line in self.log)
@@ -114,7 +114,7 @@ class ServerProcess:
         os.kill(self.pid, number)
 
     def restart(self, kill: bool = False) -> None:
-        """End it, gracefully or not, and start it again on what it has stored."""
+        """Stop it, gracefully or not, and start it again on the same storage."""
         self._end(kill)
         self.log.clear()
         self._start()
@@ -167,10 +167,10 @@ class ServerProcess:
         self._process = None
 
     def wait_for_end(self, seconds: float) -> int:
-        """Until it has ended by itself; its exit code."""
+        """Wait until it has ended by itself; returns its exit code."""
         assert self._process is not None and self._reader is not None
         code = self._process.wait(seconds)
-        self._reader.join(5)  # its last words
+        self._reader.join(5)  # the last lines of its log
         return code
 
     def begin_stop(self) -> None:
@@ -179,22 +179,24 @@ class ServerProcess:
             self._process.terminate()
 
     def kill(self) -> None:
-        """End it at once: one in lame duck mode would take its time."""
+        """Kill it at once: a graceful stop in lame duck mode takes time."""
         self._end(kill=True)
 
     def stop(self) -> None:
-        """Ask it to stop, insist after ten seconds, and remove its directory."""
+        """Ask it to stop, kill it after ten seconds, and remove its directory."""
         self._end()
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def account_name(index: int) -> str:
-    """All of one length, so that a name's place in a message does not change the message's size."""
+    """The name of the account with this number. All names have one length, so that a message's size does not depend on
+    the account.
+    """
     return f"ACCOUNT_{index:04d}"
 
 
 def accounts_config(options: str = "jetstream: enabled") -> str:
-    """A server whose accounts are alike; user and password of an account are its name."""
+    """A server whose accounts are alike; user and password of an account equal its name."""
     lines = [
         f"{name} {{ {options}, users: [{{user: {name}, password: {name}}}] }}"
         for name in map(account_name, range(ACCOUNTS))
@@ -203,7 +205,7 @@ def accounts_config(options: str = "jetstream: enabled") -> str:
 
 
 class Servers:
-    """The servers of one test run, by configuration; started when first wanted, stopped at the end."""
+    """The servers of one test run, by configuration; each is started when first used and stopped at the end."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind: Kind = kind
@@ -221,7 +223,7 @@ class Servers:
         self._stack.close()
 
     def shared(self, config: str) -> ServerProcess:
-        """The server with this configuration."""
+        """The shared server with this configuration."""
         if config in self._failed:
             raise RuntimeError(self._failed[config])
         running = self._running.get(config)
@@ -238,12 +240,12 @@ class Servers:
         config = accounts_config(options)
         used = self._accounts_used.get(config, 0)
         if used == ACCOUNTS:
-            self._running.pop(config).begin_stop()  # the end waits for it
+            self._running.pop(config).begin_stop()  # the end of the run waits for this command
             self._accounts_used[config] = used = 0
         server = self.shared(config)
         self._accounts_used[config] = used + 1
         return server, account_name(used)
 
     def alone(self, config: str, arguments: list[str] | None = None) -> ServerProcess:
-        """A server for one case; the caller enters it."""
+        """A server for one case; the caller enters it as a context manager."""
         return ServerProcess(self.kind, config, arguments)

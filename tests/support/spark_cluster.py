@@ -1,7 +1,8 @@
-"""A real Spark cluster on loopback, with the package from its wheel: what test_cluster.py and test_connect.py run on.
+"""A real Spark cluster on loopback, with the package installed from its wheel: used by test_cluster.py and
+test_connect.py.
 
 A master and workers are JVMs of their own; the driver is a process that takes jobs from its standard input
-(cluster_driver.py). All of them use a Python that has the wheel and cannot see `src`, and that has no pandas.
+(spark_cluster_driver.py). All of them use a Python that has the wheel and cannot see `src`, and that has no pandas.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from penstock.spark.session import find_java
 T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
-WAIT_S = 300.0  # for an event that always comes, on a machine however loaded
+WAIT_S = 300.0  # for an event that always comes, however loaded the machine is
 QUICK_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 
 
 def until(look: Callable[[], T | None], what: str, seconds: float = WAIT_S) -> T:
-    """What `look` gives, as soon as it gives something; an error that says what was waited for."""
+    """Poll `look` until it returns something; the error names what was waited for."""
     end = time.monotonic() + seconds
     while True:
         found = look()
@@ -50,7 +51,9 @@ def until(look: Callable[[], T | None], what: str, seconds: float = WAIT_S) -> T
 
 
 def build_wheel(folder: Path) -> Path:
-    """A wheel of the tree with the kernels that are compiled already; `make wheel` compiles its own, for minutes."""
+    """A wheel of the tree with the modules that are compiled already; `make wheel` compiles its own, which takes
+    minutes.
+    """
     tree = folder / "tree"
     tree.mkdir()
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
@@ -63,7 +66,7 @@ def build_wheel(folder: Path) -> Path:
         target = built / kernel.relative_to(tree / "src")
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(kernel, target)
-        os.utime(target)  # newer than its source: not compiled once more
+        os.utime(target)  # newer than its source, so that it is not compiled again
     command = [sys.executable, "setup.py", "-q", "bdist_wheel", "-d", "dist"]
     made = subprocess.run(command, cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert made.returncode == 0, made.stdout
@@ -72,11 +75,12 @@ def build_wheel(folder: Path) -> Path:
 
 
 def make_python(folder: Path, wheel: Path, *, has_pandas: bool = False) -> Path:
-    """An interpreter with the wheel; what it needs comes from the packages that are installed here."""
+    """An interpreter with the wheel; its dependencies come from the packages that are installed here."""
     venv = folder / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
     (packages,) = venv.glob("lib/python*/site-packages")
-    # A path in a .pth file is searched, but .pth files in it are not read: the editable install stays out.
+    # A directory named in a .pth file is searched, but .pth files inside it are not read: the editable install stays
+    # out.
     (packages / "installed.pth").write_text(sysconfig.get_path("purelib") + "\n")
     if not has_pandas:
         (packages / "pandas.py").write_text('raise ImportError("no pandas here: penstock works without")\n')
@@ -89,7 +93,7 @@ def make_python(folder: Path, wheel: Path, *, has_pandas: bool = False) -> Path:
 
 
 def environment(python: Path, folder: Path) -> dict[str, str]:
-    """What every process of the cluster gets; nothing that leads to `src`."""
+    """The environment of every process of the cluster; it has nothing that leads to `src`."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
     return kept | {
         "JAVA_HOME": find_java(),
@@ -105,14 +109,16 @@ def environment(python: Path, folder: Path) -> dict[str, str]:
 
 
 def spawn(command: list[str], log: Path, env: Mapping[str, str], **more: Any) -> subprocess.Popen[str]:
-    """A process of ours that speaks to a log; the leader of its own session, so that it can be ended with its own."""
+    """Start a process that writes to a log, as the leader of its own session, so that it can be killed with its
+    children.
+    """
     with open(log, "w") as errors:
         where: dict[str, Any] = {"stdout": errors} | more
         return subprocess.Popen(command, stderr=errors, env=dict(env), text=True, start_new_session=True, **where)
 
 
 def logged(process: subprocess.Popen[str], log: Path, pattern: str) -> str:
-    """What a process says in its log, once it does: the pattern's first group."""
+    """Wait until a log matches the pattern; returns its first group."""
 
     def look() -> str | None:
         found = re.search(pattern, log.read_text())
@@ -123,21 +129,21 @@ def logged(process: subprocess.Popen[str], log: Path, pattern: str) -> str:
 
 
 def children() -> dict[int, list[int]]:
-    """The processes of this machine by their parent."""
+    """The children of each process of this machine."""
     found: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 facts = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()
             except (FileNotFoundError, ProcessLookupError):
-                continue  # it has just gone
+                continue  # the process has just ended
             if facts[0] != "Z":
                 found.setdefault(int(facts[1]), []).append(int(name))
     return found
 
 
 def family(pid: int) -> list[int]:
-    """A process and all that came from it."""
+    """A process and all its descendants."""
     known, found = children(), [pid]
     for one in found:
         found += known.get(one, [])
@@ -152,7 +158,7 @@ def is_alive(pid: int) -> bool:
 
 
 def kill(pids: list[int]) -> None:
-    """SIGKILL for each, in order; returns when all are gone."""
+    """SIGKILL for each, in order; returns when all of them are gone."""
     for pid in pids:
         try:
             os.kill(pid, signal.SIGKILL)
@@ -181,7 +187,7 @@ def _command(pid: int) -> bytes:
 class Cluster:
     """A master and its workers.
 
-    Always true: every process in `_running` was started here, and goes with `stop`.
+    Always true: every process in `_running` was started here, and ends with `stop`.
     """
 
     def __init__(self, folder: Path, python: Path) -> None:
@@ -192,7 +198,7 @@ class Cluster:
         self.workers: list[subprocess.Popen[str]] = []
 
     def start(self, workers: int) -> None:
-        """The master, then workers; they find each other while the caller goes on."""
+        """Start the master, then the workers; they connect while the caller goes on."""
         options = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
         master = self._java("master", "org.apache.spark.deploy.master.Master", *options)
         self.url = logged(master, self.folder / "master.log", r"Starting Spark master at (spark://[\d.:]+)")
@@ -209,9 +215,9 @@ class Cluster:
         return process
 
     def start_worker(self) -> subprocess.Popen[str]:
-        """One more worker, with one core."""
+        """Start one more worker, with one core."""
         number = len(self._running)
-        name, host = f"worker{number}", f"127.0.0.{number + 1}"  # speculation wants a second machine
+        name, host = f"worker{number}", f"127.0.0.{number + 1}"  # speculation needs a second host
         options = ["--host", host, "--cores", "1", "--memory", "1g", "--webui-port", "0"]
         options += ["--work-dir", str(self.folder / name), self.url]
         worker = self._java(name, "org.apache.spark.deploy.worker.Worker", *options, host=host)
@@ -219,14 +225,14 @@ class Cluster:
         return worker
 
     def state(self) -> dict[str, Any]:
-        """What the master says of itself; its port is there before its pages are."""
+        """The state that the master reports; its port opens before its pages are served."""
         return until(self._page, "the master's page is not there")
 
     def _page(self) -> dict[str, Any] | None:
         try:
             with urllib.request.urlopen(f"{self.web}/json/", timeout=30) as answer:
                 if "json" not in answer.headers.get("Content-Type", ""):
-                    return None  # the page for people, which is there first, answers for all below it
+                    return None  # the HTML page exists first, and answers for all paths below it
                 page: dict[str, Any] = json.load(answer)
         except urllib.error.HTTPError as error:
             if error.code != HTTPStatus.NOT_FOUND:
@@ -242,7 +248,7 @@ class Cluster:
         )
 
     def worker_of(self, pid: int) -> subprocess.Popen[str]:
-        """The worker that a process runs under."""
+        """The worker whose descendant a process is."""
         return next(worker for worker in self.workers if pid in family(worker.pid))
 
     def kill_worker(self, worker: subprocess.Popen[str]) -> None:
@@ -258,7 +264,7 @@ class Cluster:
 
 
 class Driver:
-    """A driver of the cluster, in a process of its own: jobs go in, answers come out, one line of JSON each."""
+    """A driver of the cluster in a process of its own: jobs and answers are lines of JSON."""
 
     def __init__(self, cluster: Cluster, name: str, conf: Mapping[str, str]) -> None:
         settings = {
@@ -281,7 +287,7 @@ class Driver:
         self.process = spawn(command, self.log, cluster.env, **pipes)
 
     def begin(self, job: str, **given: Any) -> None:
-        """Ask for a job; `answer` waits for it."""
+        """Submit a job; `answer` waits for its result."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"job": job} | given) + "\n")
         self.process.stdin.flush()
@@ -306,7 +312,7 @@ class Driver:
         self._close()
 
     def stop(self) -> None:
-        """Let it end its session, so that the executors go."""
+        """Let the driver end its session, so that the executors are released."""
         if self.process.stdin is not None and self.process.poll() is None:
             self.process.stdin.close()
             try:
@@ -323,10 +329,12 @@ class Driver:
 
 
 class Gate:
-    """Where a task waits for the test. A folder: a task leaves a file with its process, and goes on once it is open."""
+    """A point where a task waits for the test. It is a folder: a task writes a file named after its process there, and
+    continues once the gate is open.
+    """
 
     def __init__(self, folder: Path, row: int, attempts: str = "all") -> None:
-        """Tasks wait when they come to the message with the number `row`: all attempts, or only the first to come."""
+        """Tasks wait when they reach the message with number `row`: all attempts, or only the first one to reach it."""
         folder.mkdir()
         self.folder, self.row, self.attempts = folder, row, attempts
 
@@ -334,15 +342,15 @@ class Gate:
         return {"folder": str(self.folder), "row": self.row, "attempts": self.attempts}
 
     def waiting(self) -> list[int]:
-        """The processes that have come to the gate."""
+        """The processes that have reached the gate."""
         return [int(path.name.removeprefix("at-")) for path in self.folder.glob("at-*")]
 
     def wait(self) -> int:
-        """The first process that comes to the gate."""
+        """The first process that reaches the gate."""
         return until(self.waiting, f"no task came to row {self.row}")[0]
 
     def passed(self) -> list[int]:
-        """The processes that have gone on."""
+        """The processes that have passed the gate."""
         return [int(path.name.removeprefix("passed-")) for path in self.folder.glob("passed-*")]
 
     def open(self) -> None:
@@ -350,7 +358,7 @@ class Gate:
 
 
 def cluster_with(folder: Path, python: Path, workers: int) -> Iterator[Cluster]:
-    """A cluster that is stopped at the end, whatever happens."""
+    """A cluster that is stopped at the end in any case."""
     cluster = Cluster(folder, python)
     try:
         cluster.start(workers)

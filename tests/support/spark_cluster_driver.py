@@ -1,4 +1,4 @@
-"""The driver's side of a cluster test: jobs come as lines of JSON, see cluster.py. It runs on the wheel."""
+"""The driver's side of a cluster test: reads jobs as lines of JSON, see spark_cluster.py. It runs on the wheel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.spark import session
 
 
 def gated(gate: dict[str, Any]) -> Any:
-    """A function on payloads: gives them back, but waits at one of them until the gate is open."""
+    """A function on payloads that returns them, but waits at one of them until the gate is open."""
 
     def pass_through(payload: bytes) -> bytes:
         import time
@@ -46,14 +46,14 @@ def through(frame: DataFrame, gates: list[dict[str, Any]]) -> DataFrame:
 
 
 def where(spark: SparkSession) -> dict[str, Any]:
-    """Where the package comes from, here and in the tasks."""
+    """Where the package is imported from, here and in the tasks."""
 
     def look(_: int) -> tuple[str, str]:
         import time
 
         import penstock
 
-        time.sleep(0.2)  # so that no executor does all of it
+        time.sleep(0.2)  # so that no single executor runs all of them
         return os.environ.get("SPARK_EXECUTOR_ID", "") or str(os.getppid()), penstock.__file__
 
     tasks = spark.sparkContext.parallelize(range(8), 8).map(look).collect()
@@ -61,7 +61,7 @@ def where(spark: SparkSession) -> dict[str, Any]:
 
 
 def read(spark: SparkSession, path: str, only: str = "true", **options: str) -> dict[str, Any]:
-    """Totals over a batch read; `only` is a condition that is pushed down."""
+    """Totals of a batch read; `only` is a condition that is pushed down."""
     frame = spark.read.format("penstock").options(**options).load(path).where(only)
     parts = frame.rdd.getNumPartitions()
     found = frame.agg(F.count("*"), F.sum("seq"), F.sum(F.length("payload")), F.countDistinct("subject")).collect()[0]
@@ -69,7 +69,7 @@ def read(spark: SparkSession, path: str, only: str = "true", **options: str) -> 
 
 
 def write(spark: SparkSession, source: str, path: str, gates: list[dict[str, Any]]) -> dict[str, Any]:
-    """A batch write of all that is in another store."""
+    """A batch write of everything in another store."""
     frame = through(spark.read.format("penstock").option("minPartitions", "4").load(source), gates)
     frame.write.format("penstock").option("path", path).option("stream", "S").mode("append").save()
     return {}
@@ -78,7 +78,7 @@ def write(spark: SparkSession, source: str, path: str, gates: list[dict[str, Any
 def stream(
     spark: SparkSession, source: str, path: str, checkpoint: str, per_trigger: int, gates: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """A streaming read into a streaming write, until all that is there has gone through."""
+    """A streaming read into a streaming write, until everything in the source is copied."""
     options = {"maxMessagesPerTrigger": str(per_trigger), "minPartitions": "4"}
     frame = through(spark.readStream.format("penstock").options(**options).load(source), gates)
     writer = frame.writeStream.format("penstock").option("path", path).option("stream", "S")
@@ -93,13 +93,13 @@ JOBS = {"where": where, "read": read, "write": write, "stream": stream}
 
 def main() -> None:
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what Java prints goes to the log
+    os.dup2(2, 1)  # the output of Java goes to the log
     spark = session(**json.loads(sys.argv[1]))
     for line in sys.stdin:
         asked = json.loads(line)
         try:
             told = {"ok": JOBS[asked.pop("job")](spark, **asked)}
-        except Exception:  # noqa: BLE001 - the test is told, whatever it is
+        except Exception:  # noqa: BLE001 - every error is reported to the test
             told = {"error": traceback.format_exc()}
         print(json.dumps(told), file=out, flush=True)
     spark.stop()

@@ -1,4 +1,4 @@
-"""A client of Spark Connect, in a process of its own: no JVM here. Used by test_connect.py."""
+"""A client of Spark Connect in a process of its own, without a JVM. Used by test_connect.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server's loop that stands still for a while, so that all that a test does meanwhile comes at once."""
+"""Blocks a server's loop for a while, so that everything that a test sends meanwhile arrives at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.server.embedded import EmbeddedServer
 
 @contextmanager
 def still(server: EmbeddedServer) -> Iterator[None]:
-    """The loop does nothing meanwhile; then it reads its sockets before it does anything else."""
+    """Block the loop in this context; afterwards it reads its sockets before it does anything else."""
     is_still, may_go = threading.Event(), threading.Event()
 
     def rest() -> None:

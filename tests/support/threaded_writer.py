@@ -1,4 +1,4 @@
-"""A writer that commit threads commit for: what the campaigns on them share."""
+"""A writer whose batches are committed by commit threads: shared by the campaigns on them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ STREAM_ID = bytes(16)
 
 
 class Writer:
-    """Hands over batch after batch without waiting for the disk, as a server does, and notes what is durable."""
+    """Appends batch after batch without waiting for the disk, as a server does, and records what is durable."""
 
     def __init__(self, root: Path, disk: CrashDisk, limits: Limits, size: int) -> None:
-        """`size` is that of a message's payload, without the nine digits before it."""
-        gc.collect()  # the run before is a cycle that holds tens of megabytes of its disk's log
+        """`size` is the size of a message's payload without the nine digits before it."""
+        gc.collect()  # the previous run is a reference cycle that holds tens of megabytes of its disk's log
         self.root, self.disk, self.size, self.committer = root, disk, size, Committer()
         self.store = FileStore(root, STREAM_ID, limits=limits, durability="disk", disk=disk, committer=self.committer)
         self.under_way: list[tuple[int, int]] = []  # (position, sequence)
@@ -30,7 +30,7 @@ class Writer:
         self.lost = 0
 
     def publish(self, seq_hint: int, begins: bool = False) -> None:
-        """Two messages; `begins`: this thread begins with their commit."""
+        """Publish two messages; with `begins`, this thread starts their commit."""
         batch = Batch.of([("a", b"%09d" % seq_hint + bytes(self.size))] * 2)
         try:
             self.store.append(batch)
@@ -40,14 +40,14 @@ class Writer:
         self.under_way.append((self.store.submit(begins), batch.seqs()[-1]))
 
     def hurt(self, chance: random.Random, share: float, kind: str, within: int) -> None:
-        """Now and then let one of the next calls of a kind fail."""
+        """Now and then make one of the next calls of a kind fail."""
         if chance.random() < share:
             self.disk.clear_faults()
             code = errno.ENOSPC if chance.random() < 0.5 else errno.EIO
             self.disk.fail_at(chance.randint(1, within), code, kinds=kind, short=kind == "pwrite")
 
     def look(self) -> bool:
-        """Whether something was rolled back."""
+        """Whether something was rolled back since the last look."""
         has_failed = self.store.engine.log.failure() is not None
         if has_failed:
             try:
@@ -67,7 +67,7 @@ class Writer:
         return has_failed
 
     def wait(self) -> bool:
-        """Until nothing is under way: whether something was rolled back."""
+        """Wait until no commit is running; returns whether something was rolled back."""
         has_failed = False
         while self.under_way:
             has_failed |= self.look()

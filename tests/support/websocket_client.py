@@ -1,4 +1,4 @@
-"""A WebSocket client that sees bytes: the request as it is written, the answer's head, frames of every kind."""
+"""A WebSocket client that sees bytes: the request as written, the head of the answer, frames of every kind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES = {CLOSE: "close", PING: "ping", PONG: "pong"}
 
 
 def request(changes: dict[str, str | None], line: str = "GET / HTTP/1.1") -> bytes:
-    """An upgrade request; a header that is None is left out."""
+    """An upgrade request; a header with the value None is left out."""
     headers = {**UPGRADE, **changes}
     lines = [f"{name}: {value}" for name, value in headers.items() if value is not None]
     return ("\r\n".join([line, *lines]) + "\r\n\r\n").encode()
@@ -43,7 +43,7 @@ def frame(opcode: int, payload: bytes, is_masked: bool = True, is_final: bool = 
 
 
 class WebSocketWire(WireClient):
-    """Frames of the protocol inside binary frames; control frames come as `WS` frames in between."""
+    """Frames of the NATS protocol inside binary frames; control frames in between are returned as `WS` frames."""
 
     def __init__(self, port: int) -> None:
         super().__init__(port)
@@ -51,7 +51,7 @@ class WebSocketWire(WireClient):
         self._controls: list[Frame] = []
 
     def upgrade(self, data: bytes) -> dict[str, Any]:
-        """Send the request; the head of the answer: status line, the headers that matter, the text."""
+        """Send the request; returns the head of the answer: status line, the headers that matter, the body."""
         super().send(data)
         try:
             while b"\r\n\r\n" not in self._bytes:
@@ -118,4 +118,4 @@ class WebSocketWire(WireClient):
 
 
 class _Control(Exception):
-    """A control frame came instead of data."""
+    """A control frame arrived instead of data."""

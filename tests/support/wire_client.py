@@ -1,4 +1,4 @@
-"""A client that sees bytes: a blocking socket, frames as the server wrote them, nothing answered by itself."""
+"""A client that sees bytes: a blocking socket, frames as the server wrote them, and no automatic answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 import ssl
 from dataclasses import dataclass
 
-WAIT = 5.0  # seconds until a frame that does not come is given up
+WAIT = 5.0  # seconds to wait for a frame
 
 
 class Closed(Exception):
@@ -14,12 +14,12 @@ class Closed(Exception):
 
 
 class Silent(Exception):
-    """Nothing came in time."""
+    """Nothing arrived in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame from the server. `text` is what follows the verb; of a message: its parts."""
+    """One frame from the server. `text` is what follows the verb; a message also has its parts."""
 
     verb: str
     text: bytes = b""
@@ -40,18 +40,18 @@ class WireClient:
         self._is_closed = False
 
     def send(self, data: bytes) -> None:
-        """Send all of it; a server that has closed already is found out by the next `receive`."""
+        """Send all of it; if the server has closed the connection, the next `receive` notices."""
         try:
             self._socket.sendall(data)
         except OSError:
             return
 
     def finish_sending(self) -> None:
-        """Half close: the server reads the end of our bytes."""
+        """Half-close: the server reads the end of our bytes."""
         self._socket.shutdown(socket.SHUT_WR)
 
     def receive(self, wait: float = WAIT) -> Frame:
-        """The next frame; `Closed` at the end, `Silent` if none comes."""
+        """The next frame; raises `Closed` at the end, `Silent` if none arrives."""
         self._socket.settimeout(wait)
         line = self._read_line()
         verb, _, rest = line.partition(b" ")

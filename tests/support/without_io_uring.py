@@ -1,4 +1,4 @@
-"""A program that runs as in a container whose rules allow no io_uring: `python without_io_uring.py COMMAND …`."""
+"""Runs a program as in a container whose rules forbid io_uring: `python without_io_uring.py COMMAND …`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import struct
 import sys
 
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
-LOAD, JUMP_IF_EQUAL, RETURN = 0x20, 0x15, 0x06  # of the filter's machine
+LOAD, JUMP_IF_EQUAL, RETURN = 0x20, 0x15, 0x06  # opcodes of the BPF machine
 ALLOW, REFUSE = 0x7FFF0000, 0x00050000 | errno.EPERM
 IO_URING_SETUP = 425
 
 
 def refuse_io_uring() -> None:
-    """From now on `io_uring_setup` answers EPERM, here and in whatever this process becomes."""
+    """Make `io_uring_setup` fail with EPERM from now on, in this process and in the program it executes."""
     steps = [(LOAD, 0, 0, 0), (JUMP_IF_EQUAL, 0, 1, IO_URING_SETUP), (RETURN, 0, 0, REFUSE), (RETURN, 0, 0, ALLOW)]
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
     program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(steps), ctypes.addressof(code)))

@@ -1,6 +1,6 @@
-"""A process that writes, told what to do by its arguments: writer.py STORE DURABILITY TASK [NUMBER].
+"""A process that writes; its arguments say what: writer.py STORE DURABILITY TASK [NUMBER].
 
-It prints a line for each thing that the test waits for, and reads a line where it waits for the test.
+It prints a line for each event that the test waits for, and reads a line where it waits for the test.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def say(*words: object) -> None:
 
 
 def publish_forever(stream: penstock.Stream) -> None:
-    """Batch after batch, from where the last writer stopped; each acknowledged sequence is told."""
+    """Publish batch after batch, from where the last writer stopped, and print each acknowledged sequence."""
     n = stream.state().last_seq
     while True:
         acks = stream.publish_many([("keep.x", payload(k)) for k in range(n, n + 10)])
@@ -29,7 +29,7 @@ def publish_forever(stream: penstock.Stream) -> None:
 
 
 def churn(stream: penstock.Stream, count: int) -> None:
-    """`count` messages to keep, among them others that are deleted, erased and purged while readers look on."""
+    """Publish `count` messages that stay, among others that are deleted, erased and purged while readers watch."""
     n = 0
     batches = 0
     while n < count:
