@@ -1,4 +1,4 @@
-"""The async face: the same names as `penstock`, for an event loop.
+"""The async library: the same names as `penstock`, for an event loop.
 
     import penstock.aio
     async with penstock.aio.open("data") as db:
@@ -8,8 +8,8 @@
         billing = await orders.consumer("billing", filter="orders.eu.>")
         for msg in await billing.fetch(100): await msg.ack()
 
-A publish appends at once and waits for the commit threads without blocking the loop: publishes of one turn of the
-loop, and those that come during a sync, share one sync. Long work (purges, listings, tables) runs in a thread.
+A publish appends at once and waits for the commit threads without blocking the loop: all publishes of one loop
+iteration, and all that arrive during a sync, share one sync. Long work (purges, listings, tables) runs in a thread.
 """
 
 from penstock.aio.buckets import KeyValue, ObjectStore

@@ -1,6 +1,7 @@
 """KeyValue and ObjectStore for event loops: the names and rules of `penstock.db.buckets`.
 
-What writes one message appends at once and waits for the commit threads; what may be long runs in a thread.
+A call that writes one message appends it at once and waits for the commit threads; calls that may take long run in a
+thread.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class KeyValue:
-    """A key-value bucket on an event loop; as `penstock.db.buckets.kv.KeyValue`."""
+    """A key-value bucket on an event loop; see `penstock.db.buckets.kv.KeyValue`."""
 
     def __init__(self, sync: kv.KeyValue, stream: Stream) -> None:
         self._sync = sync
@@ -40,17 +41,17 @@ class KeyValue:
         return self._stream
 
     async def get(self, key: str, revision: int | None = None) -> KeyValueEntry:
-        """The newest entry of a key, or the one with a revision. KeyNotFound without one; KeyDeleted, which is one,
-        where it is the marker of a deletion."""
+        """The newest entry of a key, or the one with a revision. Raises KeyNotFound if there is none, and its subclass
+        KeyDeleted if the entry is a deletion marker."""
         return await self._stream._in_turn(lambda: self._sync.get(key, revision))
 
     async def put(self, key: str, value: bytes) -> int:
-        """Set a key: its new revision."""
+        """Set a key; returns the new revision."""
         return (await self._stream.publish(self._sync._layout.subject(key), value)).seq
 
     async def create(self, key: str, value: bytes, *, ttl: Duration | None = None) -> int:
-        """Set a key that has no value, or was deleted; KeyExists otherwise. `ttl`: it goes by itself after so long,
-        whole seconds."""
+        """Set a key that has no value or was deleted; raises KeyExists otherwise. `ttl`: the entry expires after this
+        time, in whole seconds."""
         layout = self._sync._layout
         subject = layout.subject(key)
         layout.check_ttl(ttl, self._stream.config)
@@ -58,7 +59,7 @@ class KeyValue:
             return (await self._stream.publish(subject, value, expecting(0, ttl))).seq
         except WrongLastSequence:
             last = await self._stream.last(subject)
-        revision = 0 if last is None else last.seq  # None: it went just now
+        revision = 0 if last is None else last.seq  # None: it was removed just now
         if last is not None and not layout.entry(last).is_deleted:
             raise KeyExists(self.bucket, key, revision)
         try:
@@ -67,16 +68,16 @@ class KeyValue:
             raise KeyExists(self.bucket, key, error.actual) from None
 
     async def update(self, key: str, value: bytes, revision: int) -> int:
-        """Set a key whose newest revision is `revision` (0: it has none): its new one. RevisionMismatch where somebody
-        was faster."""
+        """Set a key whose newest revision is `revision` (0: it has none); returns the new revision. Raises
+        RevisionMismatch if the key was changed meanwhile."""
         return await self._publish(key, value, expecting(revision), revision)
 
     async def delete(self, key: str, *, revision: int | None = None) -> None:
-        """Delete a key: a marker says so, and older entries stay in its history."""
+        """Delete a key: a marker is stored, and older entries stay in the history."""
         await self._publish(key, b"", marker("DEL", revision), revision)
 
     async def purge(self, key: str, *, revision: int | None = None, ttl: Duration | None = None) -> None:
-        """Delete a key and its history: only a marker stays, for `ttl` where that is given."""
+        """Delete a key and its history: only a marker stays, and expires after `ttl` if one is given."""
         self._sync._layout.check_ttl(ttl, self._stream.config)
         await self._publish(key, b"", marker("PURGE", revision, ttl), revision)
 
@@ -87,11 +88,11 @@ class KeyValue:
             raise RevisionMismatch(self.bucket, key, revision or 0, error.actual) from None
 
     async def keys(self, filters: str | Sequence[str] = ">") -> list[str]:
-        """The keys that have a value and match ("a.*", "a.>", or several such), sorted."""
+        """The keys that have a value and match ("a.*", "a.>", or several such filters), sorted."""
         return await asyncio.to_thread(self._sync.keys, filters)
 
     async def history(self, key: str) -> list[KeyValueEntry]:
-        """What there is of a key, markers too, oldest first; it may have wildcards."""
+        """The stored entries of a key, markers included, oldest first; the key may have wildcards."""
         return await asyncio.to_thread(self._sync.history, key)
 
     def watch(
@@ -105,8 +106,8 @@ class KeyValue:
         resume_from: int | None = None,
         timeout: float | None = None,
     ) -> Watcher[KeyValueEntry]:
-        """`async for`: the newest entry of each key that matches, one None after them, then every change as it is
-        committed. Options as the sync face's."""
+        """`async for`: the newest entry of each matching key, then one None, then every change as it is committed.
+        Options as for the sync method."""
         self._sync._layout.filters(keys)
         return Watcher(
             self._stream,
@@ -120,7 +121,7 @@ class KeyValue:
         return await asyncio.to_thread(self._sync.status)
 
     async def purge_deletes(self, older_than: Duration = OLD_MARKER) -> int:
-        """Remove the markers of deleted keys, and what is below them: how many keys went."""
+        """Remove the markers of deleted keys and everything older on those keys; returns how many keys were removed."""
         return await asyncio.to_thread(self._sync.purge_deletes, older_than)
 
 
@@ -150,7 +151,7 @@ class ObjectStore:
         metadata: dict[str, str] | None = None,
         chunk_size: int = CHUNK_SIZE,
     ) -> ObjectInfo:
-        """Store an object: bytes, an open binary file, or the path of one. What the name had before goes."""
+        """Store an object: bytes, an open binary file, or the path of one. It replaces the name's previous object."""
         return await asyncio.to_thread(
             lambda: self._sync.put(
                 name, data, description=description, headers=headers, metadata=metadata, chunk_size=chunk_size
@@ -162,11 +163,11 @@ class ObjectStore:
         return AsyncObjectResult(await asyncio.to_thread(lambda: self._sync.get(name, show_deleted=show_deleted)))
 
     async def info(self, name: str, *, show_deleted: bool = False) -> ObjectInfo:
-        """What is known of an object; ObjectNotFound without one."""
+        """The metadata of an object; raises ObjectNotFound if there is none."""
         return await self._stream._in_turn(lambda: self._sync.info(name, show_deleted=show_deleted))
 
     async def list(self, *, show_deleted: bool = False) -> list[ObjectInfo]:
-        """The objects there are, by name."""
+        """The metadata of all objects, ordered by name."""
         return await asyncio.to_thread(lambda: self._sync.list(show_deleted=show_deleted))
 
     def watch(
@@ -177,8 +178,8 @@ class ObjectStore:
         ignore_deletes: bool = False,
         timeout: float | None = None,
     ) -> Watcher[ObjectInfo]:
-        """`async for`: what is known of each object there is, one None after them, then every change as it is
-        committed. Options as the sync face's."""
+        """`async for`: the metadata of each object, then one None, then every change as it is committed. Options as for
+        the sync method."""
         return Watcher(
             self._stream,
             lambda: self._sync._feed(include_history, updates_only),
@@ -188,7 +189,7 @@ class ObjectStore:
         )
 
     async def delete(self, name: str) -> ObjectInfo:
-        """Delete an object: its chunks go, and that there was one stays known (`show_deleted`)."""
+        """Delete an object with its chunks; its metadata stays, marked as deleted (`show_deleted`)."""
         return await asyncio.to_thread(self._sync.delete, name)
 
     async def update_meta(
@@ -200,7 +201,7 @@ class ObjectStore:
         headers: ObjectHeaders | None = None,
         metadata: dict[str, str] | None = None,
     ) -> ObjectInfo:
-        """Change what is said of an object, or its name; what is not given stays."""
+        """Change an object's metadata or name; what is not given stays."""
         return await asyncio.to_thread(
             lambda: self._sync.update_meta(
                 name, new_name=new_name, description=description, headers=headers, metadata=metadata
@@ -208,17 +209,17 @@ class ObjectStore:
         )
 
     async def add_link(self, name: str, target: ObjectInfo | str) -> ObjectInfo:
-        """Let a name lead to an object, of this store or (an ObjectInfo) of another."""
+        """Store a link to an object of this store or (with an ObjectInfo) of another."""
         return await asyncio.to_thread(self._sync.add_link, name, target)
 
     async def add_bucket_link(self, name: str, store: ObjectStore | str) -> ObjectInfo:
-        """Let a name lead to a whole object store."""
+        """Store a link to a whole object store."""
         return await asyncio.to_thread(
             self._sync.add_bucket_link, name, store if isinstance(store, str) else store.bucket
         )
 
     async def seal(self) -> None:
-        """Allow no more changes, ever."""
+        """Refuse all changes from now on, for ever."""
         await asyncio.to_thread(self._sync.seal)
 
     async def status(self) -> ObjectStoreStatus:
@@ -226,7 +227,7 @@ class ObjectStore:
 
 
 class AsyncObjectResult:
-    """An object that is read: all at once, or chunk by chunk; its digest is checked at its end."""
+    """Reads an object all at once or chunk by chunk, and checks its digest at the end."""
 
     def __init__(self, sync: ObjectResult) -> None:
         self._sync = sync
@@ -237,7 +238,7 @@ class AsyncObjectResult:
         return self._sync.info
 
     async def read(self) -> bytes:
-        """What was not read yet; for a large object, iterate."""
+        """The rest of the content; iterate over a large object instead."""
         return await asyncio.to_thread(lambda: b"".join(self._chunks))
 
     async def __aiter__(self) -> AsyncIterator[bytes]:

@@ -26,13 +26,13 @@ from penstock.errors import StoreClosed
 if TYPE_CHECKING:
     from penstock.aio.stream import Stream
 
-TURN = 64  # messages between two turns of the loop
+TURN = 64  # messages until other tasks get a turn
 
 
 class ConsumerMessage(DeliveredMessage):
-    """A message that a consumer delivered. One that is told nothing comes again after `ack_wait`.
+    """A message that a consumer delivered. It is delivered again after `ack_wait` unless it is acknowledged.
 
-    Telling it something twice, or after somebody else got it and has acknowledged it, is harmless: the answer is False.
+    Acknowledging it twice, or after another client received and acknowledged it, is harmless and returns False.
     """
 
     __slots__ = ("_consumer",)
@@ -42,10 +42,10 @@ class ConsumerMessage(DeliveredMessage):
         self._consumer = consumer
 
     async def ack(self, *, sync: bool = False) -> bool:
-        """It is done, and will not come again; with ack policy "all", everything before it too.
+        """Acknowledge it: it is not delivered again; with ack policy "all", nor is any earlier message.
 
-        sync: return when that is durable (a double ack); otherwise it is written soon, and after a crash the message
-        may come once more. False: it was not pending (any more).
+        sync: return when the ack is durable (a double ack). Otherwise it is written soon, and after a crash the message
+        may be delivered once more. Returns False if the message was not pending (any more).
         """
         sync_face = self._consumer._sync
         if sync:
@@ -53,22 +53,23 @@ class ConsumerMessage(DeliveredMessage):
         return await self._consumer._stream._in_turn(lambda: sync_face._ack(self, sync))
 
     async def nak(self, delay: Duration | None = None) -> bool:
-        """It was not done: let it come again, at once or after `delay` ("10s", or seconds)."""
+        """Report failure: deliver it again, at once or after `delay` ("10s", or seconds)."""
         return await self._consumer._stream._in_turn(lambda: self._consumer._sync._nak(self, delay))
 
     async def term(self, reason: str = "") -> bool:
-        """It cannot be done: never let it come again. The reason goes to the log (`logging`, "penstock")."""
+        """Report that it cannot be processed: never deliver it again. The reason is logged (`logging`, "penstock")."""
         return await self._consumer._stream._in_turn(lambda: self._consumer._sync._term(self, reason))
 
     async def in_progress(self) -> bool:
-        """It is being worked on: `ack_wait` begins anew."""
+        """Report that it is being processed: `ack_wait` starts anew."""
         return await self._consumer._stream._in_turn(lambda: self._consumer._sync._progress(self))
 
 
 class Consumer:
-    """A handle of one consumer on an event loop; several tasks may fetch from it, each message goes to one of them.
+    """A handle of one consumer on an event loop. Several tasks may fetch from it; each message goes to one of them.
 
-    `async with`, `close` and letting go of it end the handle; a consumer without a name goes with it.
+    The handle ends with `async with`, with `close`, or when it is garbage-collected. A consumer without a name is
+    deleted with its handle.
     """
 
     def __init__(self, sync: consumer.Consumer, stream: Stream) -> None:
@@ -87,11 +88,11 @@ class Consumer:
     def config(self) -> ConsumerConfig:
         return self._sync.config
 
-    # Out.
+    # Delivery.
 
     async def fetch(self, batch: int = 1, timeout: float | None = FETCH_S) -> list[ConsumerMessage]:
-        """Up to `batch` messages: those that may be delivered now, or, where there are none, the first that may within
-        `timeout` seconds (0: it does not wait; None: as long as it takes). None came: an empty list."""
+        """Up to `batch` messages: all that may be delivered now or, if there are none, the first that may be delivered
+        within `timeout` seconds (0: do not wait; None: no limit). Returns an empty list if none arrived."""
         self._sync._check_batch(batch)
         taken = await self._take(batch)
         if not taken.messages and timeout != 0:
@@ -99,16 +100,16 @@ class Consumer:
         return [ConsumerMessage(one, self) for one in taken.messages]
 
     async def next(self, timeout: float | None = FETCH_S) -> ConsumerMessage | None:
-        """The next message; None: none came within `timeout` seconds."""
+        """The next message; None if none arrived within `timeout` seconds."""
         found = await self.fetch(1, timeout)
         return found[0] if found else None
 
     async def messages(self, *, timeout: float | None = None, prefetch: int = 1) -> AsyncIterator[ConsumerMessage]:
-        """Messages as they come, until the handle or the database is closed; with `timeout`, until none has come for
-        so many seconds.
+        """Messages as they arrive, until the handle or the database is closed; with `timeout`, until none has arrived
+        for that many seconds.
 
-        prefetch: so many are delivered at once and given out one by one; those that the loop has not come to when it
-        ends come again only after `ack_wait`.
+        prefetch: deliver that many at once and yield them one by one; those that the loop has not reached when it ends
+        are delivered again only after `ack_wait`.
         """
         count = 0
         while not self._sync._is_closed:
@@ -116,14 +117,14 @@ class Consumer:
                 found = await self.fetch(prefetch, timeout)
             except StoreClosed:
                 if self._sync._is_closed or self._stream._sync.was_closed:
-                    return  # by another task: who closes the handle ends the loop
+                    return  # another task closed the handle
                 raise
             if not found:
                 return
             for message in found:
                 yield message
             count += len(found)
-            if count >= TURN:  # where there is always one more: a turn for the others on the loop
+            if count >= TURN:  # a long run of messages must not starve other tasks
                 count = 0
                 await asyncio.sleep(0)
 
@@ -141,11 +142,12 @@ class Consumer:
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
-            taking.add_done_callback(self._give_back)  # whoever waited for them is gone
+            taking.add_done_callback(self._give_back)  # the waiting task was cancelled
             raise
 
     def _give_back(self, taking: asyncio.Future[Taken]) -> None:
-        """Let messages that nobody got come again at once; where the store is closed, they come when it is opened."""
+        """Make messages that reached no caller available again at once; if the store is closed, they are delivered
+        after the next open."""
         if taking.cancelled() or taking.exception() is not None:
             return
         with suppress(StoreClosed):
@@ -176,7 +178,7 @@ class Consumer:
     # Acknowledgements.
 
     async def ack(self, messages: Iterable[DeliveredMessage], *, sync: bool = False) -> int:
-        """Acknowledge many at once: how many were pending. sync: return when that is durable."""
+        """Acknowledge many messages at once; returns how many were pending. sync: return when that is durable."""
         many = list(messages)
         if sync:
             return await asyncio.to_thread(lambda: self._sync.ack(many, sync=True))
@@ -185,24 +187,24 @@ class Consumer:
     # The consumer.
 
     async def info(self) -> ConsumerInfo:
-        """What it is, and how far it has come."""
+        """The consumer's configuration and progress."""
         return await asyncio.to_thread(self._sync.info)
 
     async def pause(self, how_long: Duration | datetime) -> ConsumerInfo:
-        """Deliver nothing for a while ("10m", or seconds), or until a time; `resume` ends it."""
+        """Stop delivering for a while ("10m", or seconds) or until a time; `resume` ends the pause."""
         return await asyncio.to_thread(self._sync.pause, how_long)
 
     async def resume(self) -> ConsumerInfo:
-        """Deliver again. Twice is harmless."""
+        """End a pause. Calling it twice is harmless."""
         return await asyncio.to_thread(self._sync.resume)
 
     async def reset(self, seq: int = 0) -> ConsumerInfo:
-        """Begin again at a sequence of the stream, or (0) after what is acknowledged: what is pending is forgotten,
-        deliveries count from 1."""
+        """Start again at a sequence of the stream, or (0) after what is acknowledged. Pending messages are forgotten,
+        and deliveries count from 1."""
         return await asyncio.to_thread(self._sync.reset, seq)
 
     async def close(self) -> None:
-        """End this handle; a consumer without a name goes with it. Twice is harmless."""
+        """Close this handle, and delete a consumer without a name. Closing twice is harmless."""
         await asyncio.to_thread(self._sync.close)
 
     async def __aenter__(self) -> Consumer:

@@ -69,7 +69,7 @@ class Database:
         return self._streams[name]
 
     async def get_stream(self, name: str) -> Stream:
-        """A stream that exists."""
+        """An existing stream; raises StreamNotFound otherwise."""
         await asyncio.to_thread(self._db.get_stream, name)
         return await self.stream(name)
 
@@ -79,17 +79,17 @@ class Database:
         return await self.stream(config.name)
 
     async def update_stream(self, config: StreamConfig) -> Stream:
-        """Give a stream another configuration."""
+        """Replace the configuration of a stream, under JetStream's rules."""
         await asyncio.to_thread(self._db.update_stream, config)
         return await self.stream(config.name)
 
     async def accounts(self) -> list[str]:
-        """The accounts of this directory that have streams, sorted; each is opened by itself, with `account=`."""
+        """The accounts that have streams in this directory, sorted. Each is opened separately, with `account=`."""
         return await asyncio.to_thread(self._db.accounts)
 
     @property
     def findings(self) -> list[Finding]:
-        """What was found of the store itself when it was opened; each stream has its own."""
+        """What opening the store found wrong or put off in the store itself; each stream has its own findings."""
         return self._db.findings
 
     async def streams(self) -> list[str]:
@@ -105,7 +105,7 @@ class Database:
             known._detach()
 
     async def key_value(self, bucket: str, **options: Unpack[KeyValueOptions]) -> KeyValue:
-        """Open a key-value bucket, or create it; as the sync face's."""
+        """Open a key-value bucket, or create it; see the sync method."""
         found = await asyncio.to_thread(lambda: self._db.key_value(bucket, **options))
         return KeyValue(found, await self.stream(found.stream.name))
 
@@ -117,7 +117,7 @@ class Database:
         self._forget(KEY_VALUE_PREFIX + bucket)
 
     async def object_store(self, bucket: str, **options: Unpack[ObjectStoreOptions]) -> ObjectStore:
-        """Open an object store, or create it; as the sync face's."""
+        """Open an object store, or create it; see the sync method."""
         found = await asyncio.to_thread(lambda: self._db.object_store(bucket, **options))
         return ObjectStore(found, await self.stream(found.stream.name))
 
@@ -129,12 +129,12 @@ class Database:
         self._forget(OBJECT_STORE_PREFIX + bucket)
 
     async def close(self) -> None:
-        """As the sync face's; publishes that still wait get their answer."""
+        """Close the database; publishes that still wait get their answer."""
         try:
             if self._sync is not None:
                 await asyncio.to_thread(self._sync.close)
         finally:
-            # Not before: a commit thread writes to their descriptors until it is stopped.
+            # Only now: a commit thread writes to the streams' descriptors until it is stopped.
             for one in self._streams.values():
                 one._detach()
             self._streams.clear()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.store.open.adoption import Adopted
 
 T = TypeVar("T")
-YIELD_MESSAGES = 64  # messages between two turns of the loop
+YIELD_MESSAGES = 64  # messages until other tasks get a turn
 
 
 class Stream:
@@ -68,13 +68,13 @@ class Stream:
 
     @property
     def sync_stream(self) -> stream.Stream:
-        """The same stream's sync face."""
+        """The same stream for threads."""
         return self._sync
 
     # Commits.
 
     def _committed(self) -> None:
-        """A commit has ended or failed: wake those whose position is reached or lost."""
+        """After a commit or a failed one: complete the futures whose position is reached or lost."""
         try:
             os.eventfd_read(self._event_fd)
         except BlockingIOError:
@@ -91,7 +91,7 @@ class Stream:
         self._wake()
 
     def _told(self) -> None:
-        """A sync publish in another thread was committed."""
+        """Called after a publish of another thread was committed."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake)
 
@@ -100,7 +100,7 @@ class Stream:
             event.set()
 
     async def _wait(self, position: int) -> None:
-        """Return when what was appended up to `position` is durable; raise when it was lost."""
+        """Return when what was appended up to `position` is durable; raise if it was lost."""
         if self._commits.is_durable(position):
             self._sync.store.check_position(position)
             self._commits.tidy()
@@ -109,19 +109,20 @@ class Stream:
         self._sync.tell_listeners()
 
     async def _in_turn(self, call: Callable[[], T]) -> T:
-        """What `call` gives: at once when the stream's lock is free, else in a thread, so that the loop goes on."""
+        """The result of `call`: called at once if the stream's lock is free, else in a thread, so that the loop runs
+        on."""
         if not self._turn.locked() and self._sync.try_lock():
             try:
                 return call()
             finally:
                 self._sync.unlock()
-        async with self._turn:  # one after the other: publishes keep their order
+        async with self._turn:  # one at a time: publishes keep their order
             return await asyncio.to_thread(call)
 
     # Consumers.
 
     async def consumer(self, name: str | None = None, **options: Unpack[ConsumerOptions]) -> Consumer:
-        """Open a consumer, or create it; as the sync face's."""
+        """Open a consumer, or create it; see the sync method."""
         return Consumer(await asyncio.to_thread(lambda: self._sync.consumer(name, **options)), self)
 
     async def consumers(self) -> list[str]:
@@ -129,10 +130,10 @@ class Stream:
         return await asyncio.to_thread(lambda: self._sync.consumers())
 
     async def delete_consumer(self, name: str) -> None:
-        """Remove a consumer, and what it knew; ConsumerNotFound without one."""
+        """Delete a consumer and its state; raises ConsumerNotFound if there is none."""
         await asyncio.to_thread(self._sync.delete_consumer, name)
 
-    # In.
+    # Publishing.
 
     async def publish(self, subject: str | bytes, data: bytes = b"", headers: Headers = None) -> Ack:
         """Store one message; returns when it is safe at the store's durability."""
@@ -142,7 +143,7 @@ class Stream:
         return ack
 
     async def publish_many(self, messages: Iterable[Item]) -> Acks:
-        """Store many in one commit, judged in order; as the sync face's."""
+        """Store many messages in one commit, checked in order; see the sync method."""
         return await self._publish(Batch.of(messages))
 
     async def _publish(self, batch: Batch) -> Acks:
@@ -151,8 +152,8 @@ class Stream:
         return acks_of(self._sync.rules.config.name, batch, refused, duplicates)
 
     def _append(self, batch: Batch) -> tuple[list[tuple[int, ApiError]], dict[int, int], int]:
-        """Append, and submit now or at the end of this turn of the loop: what was refused, the duplicates, the position
-        at which the rest is safe."""
+        """Append a batch, and submit it now or at the end of this loop iteration. Returns the refused messages, the
+        duplicates, and the position up to which the log must be durable for the rest to be safe."""
         with self._sync.locked():
             self._sync.check_open()
             refused, duplicates = self._sync.rules.take(batch)
@@ -165,7 +166,7 @@ class Stream:
             return refused, duplicates, self._core.position
 
     def _submit(self) -> None:
-        """Hand over what was appended in this turn of the loop: one sync for all of it."""
+        """Submit everything appended in this loop iteration: one sync for all of it."""
         if not self._sync.try_lock():
             self._loop.call_later(RETRY_S, self._submit)
             return
@@ -175,7 +176,7 @@ class Stream:
         finally:
             self._sync.unlock()
 
-    # Out.
+    # Reading.
 
     async def get(self, seq: int) -> Message:
         return await self._in_turn(lambda: self._sync.get(seq))
@@ -192,7 +193,7 @@ class Stream:
         since: When = None,
         until: When = None,
     ) -> AsyncIterator[Message]:
-        """The messages there are, in order."""
+        """The stored messages in order; see the sync method."""
         return _spread(self._sync.read(subjects, start_seq=start_seq, stop_seq=stop_seq, since=since, until=until))
 
     def follow(
@@ -203,8 +204,8 @@ class Stream:
         since: When = None,
         timeout: float | None = None,
     ) -> AsyncIterator[Message]:
-        """Messages as they come: new ones only, or from `start_seq` or `since` on; ends after `timeout` seconds
-        without one, and when the database is closed."""
+        """Messages as they arrive: only new ones, or from `start_seq` or `since` on. Ends after `timeout` seconds
+        without a message, and when the database is closed."""
         return self._followed(*self._sync._follow_from(subjects, start_seq, since), timeout)
 
     async def _followed(self, filters: list[str], next_seq: int, timeout: float | None) -> AsyncIterator[Message]:
@@ -242,7 +243,7 @@ class Stream:
         while not news.is_set() and not self._sync._has_news(store, seen):
             await asyncio.sleep(stream.POLL_S)
 
-    # Questions, and away: in a thread, as they may be long.
+    # Queries and deletes: in a thread, because they may take long.
 
     async def state(self) -> StreamState:
         return await asyncio.to_thread(self._sync.state)
@@ -271,7 +272,7 @@ class Stream:
         return await asyncio.to_thread(self._sync.erase, seq)
 
     async def adopt(self, job: str, tasks: Sequence[dict[str, Any]], *, query: str = "", batch: int = 0) -> Adopted:
-        """As the sync face's, in a thread."""
+        """Adopt staged messages, in a thread; see the sync method."""
         return await asyncio.to_thread(lambda: self._sync.adopt(job, tasks, query=query, batch=batch))
 
     async def purge(self, subject: str = "", *, seq: int = 0, keep: int = 0) -> int:
@@ -290,7 +291,7 @@ class Stream:
         await asyncio.to_thread(lambda: self._sync.update(**config))
 
     def _detach(self) -> None:
-        """The stream is closed: nobody waits for anything any more."""
+        """The stream is closed: fail everything that still waits."""
         if self._event_fd >= 0:
             self._commits.stop()
             self._loop.remove_reader(self._event_fd)
@@ -302,7 +303,7 @@ class Stream:
 
 
 async def _spread(found: Iterator[Message]) -> AsyncIterator[Message]:
-    """Messages one by one, with a turn for the others on the loop now and then."""
+    """Yield messages one by one, and let other tasks run now and then."""
     for count, message in enumerate(found, 1):
         yield message
         if count % YIELD_MESSAGES == 0:

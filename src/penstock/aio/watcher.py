@@ -1,4 +1,5 @@
-"""Watcher: what a bucket's `watch` gives, for event loops. The one for threads is in `penstock.db.buckets.watcher`."""
+"""Watcher: the iterator that a bucket's `watch` returns, for event loops. The one for threads is in
+`penstock.db.buckets.watcher`."""
 
 from __future__ import annotations
 
@@ -19,10 +20,10 @@ T = TypeVar("T")
 
 
 class Watcher(Generic[T], AsyncIterator[T | None]):
-    """An endless async iterator: what there is, one None after it, then every change as it is committed.
+    """An endless async iterator: the current entries, one None, then every change as it is committed.
 
-    With a timeout it ends when nothing has come for so long; iterating again waits anew. `close` ends it, also one
-    that another task waits for; so do `async with`, and closing the database.
+    With a timeout it ends when nothing has arrived for that long; iterating again starts a new wait. It also ends with
+    `close`, even while another task waits for it, with `async with`, and when the database is closed.
     """
 
     def __init__(
@@ -34,8 +35,8 @@ class Watcher(Generic[T], AsyncIterator[T | None]):
         *,
         is_new: bool,
     ) -> None:
-        """`convert` makes what is given of a message, None where it is to be left out. `is_new`: it begins now, with
-        what comes; otherwise with what there is when it is first asked."""
+        """`convert` makes the item to yield from a message; None leaves the message out. `is_new`: watch changes from
+        now on; otherwise the watch begins at the first iteration, with the entries of that moment."""
         self._stream = stream
         self._make_feed = make_feed
         self._feed = make_feed() if is_new else None
@@ -76,7 +77,7 @@ class Watcher(Generic[T], AsyncIterator[T | None]):
         return self._feed.take()
 
     def close(self) -> None:
-        """End the iteration. Twice is harmless."""
+        """End the iteration. Closing twice is harmless."""
         if not self._is_closed:
             self._is_closed = True
             self._stream._news.discard(self._news)

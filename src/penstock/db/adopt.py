@@ -1,7 +1,8 @@
-"""adopt: what the tasks of a job have staged goes into its stream, exactly once. See store/open/adoption.py.
+"""adopt: adds what the tasks of a job have staged to its stream, exactly once. See store/open/adoption.py.
 
-Limits and message ids are judged here, when the whole batch and the whole stream are known. The batch is taken by the
-process that writes to the store; `adopt` asks it through its door, or takes the lock for the moment that it needs.
+Limits and message ids are checked here, where the whole batch and the whole stream are known. The process that writes
+to the store performs the adoption: `adopt` sends it a request through its control socket, or takes the write lock
+itself for a moment.
 """
 
 from __future__ import annotations
@@ -39,16 +40,17 @@ from penstock.store.write.batch import Batch
 if TYPE_CHECKING:
     from penstock.db.stream import Stream
 
-WAIT_S = 60.0  # for a writer that is opening or closing
+WAIT_S = 60.0  # how long to wait for a writer that is opening or closing
 WRITER_RETRY_S = 0.02  # until the next attempt to open a store that another process has open
 Info = dict[str, Any]
 T = TypeVar("T")
 
 
 def adopt_staged(stream: Stream, job: str, tasks: Sequence[Info], query: str = "", batch: int = 0) -> Adopted:
-    """Adopt what `tasks` (as `Stage.finish` told) staged; the caller holds the stream's lock.
+    """Adopt what `tasks` (as `Stage.finish` returned them) have staged; the caller holds the stream's lock.
 
-    With a query, its batches are counted: one that is not above the last adopted is known, and nothing is done.
+    With a query, its batches are numbered: a batch not above the last adopted one was adopted before, and nothing is
+    done.
     """
     check_batch(job, tasks, query, batch)
     store = stream.rules.store
@@ -95,12 +97,12 @@ def adopt_staged(stream: Stream, job: str, tasks: Sequence[Info], query: str = "
 
 
 def _staged(store: FileStore, job: str, info: Info) -> list[StagedBlock]:
-    """The blocks of a task; all that it wrote, or an error."""
+    """The blocks that a task staged; raises BadStage unless all of its messages are there."""
     check_stage_name(info["task"])
     folder = os.path.join(store.paths.staging, job, info["task"])
     blocks = staged_blocks(store.disk, folder, store.stream_id)
     found = sum(block.summary.count for block in blocks)
-    if found != info["messages"]:  # a network file system may show a folder as it was a while ago
+    if found != info["messages"]:  # a network file system may list a folder as it was earlier
         raise BadStage(f"{folder} holds {found} messages of the {info['messages']} that were staged; run it again")
     return blocks
 
@@ -108,7 +110,8 @@ def _staged(store: FileStore, job: str, info: Info) -> list[StagedBlock]:
 def _without_duplicates(
     stream: Stream, store: FileStore, job: str, staged: list[list[StagedBlock]], has_times: bool, keep_seqs: bool
 ) -> tuple[list[list[StagedBlock]], int]:
-    """The staged blocks without the messages whose ids the stream has seen, or an earlier one of them; how many."""
+    """The staged blocks without messages whose ids are already in the stream or earlier in the batch, and how many were
+    left out."""
     rules, now = stream.rules, store.clock.now_ns()
     if not rules.config.duplicate_window or not any(block.summary.ids for task in staged for block in task):
         return staged, 0
@@ -124,7 +127,7 @@ def _without_duplicates(
         return staged, 0
     if keep_seqs:
         raise BadStage(f"{sum(map(len, dropped.values()))} message ids are in {stream.name} already: is this its copy?")
-    # Written once more, without them.
+    # Write the blocks again, without the duplicates.
     again = Stage(store.paths.root, job, f"again-{os.urandom(4).hex()}", has_times=has_times, disk=store.disk)
     try:
         again.rules.dedupe.window_ns = 0
@@ -145,7 +148,7 @@ def _without_duplicates(
 
 
 def _carry_ids_and_expiries(target: FileStore, scan: Any, data: bytes, part: Batch, without: set[int]) -> None:
-    """The ids and expiries of the messages that were written once more."""
+    """Record the ids and expiries of the messages that were written again."""
     from penstock.store.index.ids_and_expiries import read_ids_and_expiries, rows_with_id_or_ttl
 
     seqs = dict(zip((row for row in range(scan.count) if row not in without), part.seqs(), strict=True))
@@ -155,7 +158,7 @@ def _carry_ids_and_expiries(target: FileStore, scan: Any, data: bytes, part: Bat
 
 
 def _check_limits(store: FileStore, blocks: Sequence[StagedBlock]) -> None:
-    """Discard-new: a batch that does not fit is refused as a whole."""
+    """With discard "new", refuse a batch as a whole if it does not fit."""
     limits, index = store.limits, store.index
     if not limits.discard_new:
         return
@@ -182,7 +185,7 @@ def adopt(
     batch: int = 0,
     account: str = "$G",
 ) -> Adopted:
-    """Adopt a job's tasks into a stream of the store at `path`, whoever writes to it now."""
+    """Adopt a job's tasks into a stream of the store at `path`, whichever process writes to it now."""
     request = {"op": "adopt", "account": account, "stream": stream, "job": job, "tasks": list(tasks), "query": query,
                "batch": batch}  # fmt: skip
     return as_writer(
@@ -194,9 +197,9 @@ def adopt(
 
 
 def as_writer(path: str | os.PathLike[str], account: str, do: Callable[[Database], T], ask_for: Callable[[], T]) -> T:
-    """`do` with the store open for writing, or `ask_for` it from the process that has it open.
+    """Open the store for writing and call `do`, or call `ask_for` if another process has the store open.
 
-    A writer that is just opening or closing can do neither: it is waited for.
+    While a writer is just opening or closing, neither works: wait and try again.
     """
     deadline = time.monotonic() + WAIT_S
     while True:
@@ -215,7 +218,7 @@ def as_writer(path: str | os.PathLike[str], account: str, do: Callable[[Database
 
 
 def create_stream(path: str | os.PathLike[str], stream: str, config: dict[str, Any], *, account: str = "$G") -> None:
-    """Make a stream in the store at `path`, whoever writes to it now; one that is there already stays as it is."""
+    """Create a stream in the store at `path`, whichever process writes to it now; an existing stream stays as it is."""
     request = {"op": "create", "account": account, "stream": stream, "config": config}
 
     def make(db: Database) -> None:

@@ -1,7 +1,8 @@
-"""CommitPump: how what is appended to a stream becomes durable, for all who share the stream in this process.
+"""CommitPump: makes what is appended to a stream durable, for all threads and event loops of this process that share
+it.
 
-A thread calls `publish` and waits for the disk itself, without the lock. An event loop waits for nothing: it commits
-through a LoopCommits (db/loop_commits.py), which shares this lock. Rules: ARCHITECTURE.md, "Commit".
+A thread calls `publish` and waits for the disk itself, without the lock. An event loop never waits: it commits through
+a LoopCommits (db/loop_commits.py), which shares this lock. Rules: ARCHITECTURE.md, "Commit".
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from penstock.stream.stream import StreamRules
 
 
 class CommitPump:
-    """The lock of one stream, the commits of its threads, and the listeners that are told of each commit.
+    """The lock of one stream, the commits of its threads, and the listeners that are called after each commit.
 
-    Always true: nobody waits for the disk's sync while holding the lock, so all who append meanwhile share the next
-    sync.
+    Always true: no thread waits for the disk's sync while it holds the lock, so everything appended meanwhile shares
+    the next sync.
     """
 
     def __init__(self, rules: StreamRules) -> None:
@@ -38,7 +39,8 @@ class CommitPump:
         self.unlock: Callable[[], None] = self.lock.release
 
     def after_fork(self) -> None:
-        """In a forked child: only refuse. A lock that another thread of the parent held would never be released."""
+        """In a forked child: refuse every later call. A lock that another thread of the parent held would never be
+        released."""
         self.is_forked = True
         self._make_lock()
 
@@ -50,8 +52,9 @@ class CommitPump:
             raise ForkedHandle(f"stream {self.rules.config.name}")
 
     def publish(self, batch: Batch) -> tuple[list[tuple[int, ApiError]], dict[int, int]]:
-        """Append a batch and return when it is safe at the store's durability: what the rules refused, and which
-        messages are duplicates of which sequence. Raises, and forgets the batch, where the disk did not take it."""
+        """Append a batch and return when it is safe at the store's durability. Returns the refused messages with their
+        errors, and for each duplicate the sequence of the original. Raises, and forgets the batch, if the disk failed.
+        """
         store = self.rules.store
         engine = store.engine
         with self.lock:
@@ -72,6 +75,7 @@ class CommitPump:
         return taken
 
     def tell_listeners(self) -> None:
-        """Wake those who wait for new messages, or for room among what a consumer has pending."""
-        for listener in tuple(self.listeners):  # others come and go meanwhile
+        """Wake the threads that wait for new messages, or until a consumer below its max_ack_pending can deliver
+        again."""
+        for listener in tuple(self.listeners):  # a copy: listeners are added and removed meanwhile
             listener()

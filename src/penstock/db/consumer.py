@@ -1,8 +1,9 @@
-"""Consumer: the library's handle of one consumer: fetch, iterate, acknowledge; JetStream's rules, and no server.
+"""Consumer: the library's handle of one consumer: fetch, iterate, acknowledge, by JetStream's rules and without a
+server.
 
-A consumer belongs to its stream and outlives its handles, but for one without a name. Several threads may fetch from
-one consumer, so may a server of the same database and its clients: each message goes to one of them. Waiting is for
-events (a commit, an ack, a deadline), not in turns of a clock.
+A consumer belongs to its stream and outlives its handles, except a consumer without a name. Several threads may fetch
+from one consumer, and so may a server of the same database and its clients: each message goes to one of them. A fetch
+waits for events (a commit, an ack, a deadline); it does not poll.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ if TYPE_CHECKING:
 Inner = inner_consumer.Consumer
 
 FETCH_S = 5.0
-SLICE = 256  # messages taken under one hold of the lock
-WAIT_S_MAX = 86_400.0  # a look a day, for a deadline that is farther off
-PAUSE_LOOK_NS = NS_PER_SECOND  # a pause ends by the machine's clock, which somebody may set
+SLICE = 256  # messages taken before the lock is released
+WAIT_S_MAX = 86_400.0  # a deadline that is farther off is checked once a day
+PAUSE_LOOK_NS = NS_PER_SECOND  # a pause ends by the machine's clock, which may be set meanwhile
 log = logging.getLogger("penstock")
 
 
 class Taken(NamedTuple):
-    """What a look gave, and when, without other news, the next one is due (seconds; None: never)."""
+    """The messages taken, and the seconds until the next attempt is worthwhile without other events (None: never)."""
 
     messages: list[Delivered]
     wait_s: float | None
@@ -50,18 +51,19 @@ class Taken(NamedTuple):
 class Consumer:
     """A handle of one consumer. Thread-safe.
 
-    `with`, `close` and letting go of it end the handle; a consumer without a name goes with it, another one stays.
+    The handle ends with `with`, with `close`, or when it is garbage-collected. A consumer without a name is deleted
+    with its handle; a named one stays.
     """
 
     def __init__(self, stream: Stream, inner: Inner, *, is_owner: bool) -> None:
-        """`is_owner`: the consumer goes with this handle. The caller holds the stream's lock."""
+        """`is_owner`: the consumer is deleted with this handle. The caller holds the stream's lock."""
         self._stream = stream
         self._inner = inner
         self._is_closed = False
         inner.keepers += 1
         inner.engine.tells = True
         self._finalizer = weakref.finalize(self, _let_go, stream, inner, is_owner)
-        self._finalizer.atexit = False  # closing the database forgets the consumers that go with a handle
+        self._finalizer.atexit = False  # closing the database removes consumers without a name anyway
 
     @property
     def name(self) -> str:
@@ -75,13 +77,13 @@ class Consumer:
     def config(self) -> ConsumerConfig:
         return self._inner.config
 
-    # Out.
+    # Delivery.
 
     def fetch(self, batch: int = 1, timeout: float | None = FETCH_S) -> list[ConsumerMessage]:
-        """Up to `batch` messages: those that may be delivered now, or, where there are none, the first that may within
-        `timeout` seconds (0: it does not wait; None: as long as it takes). None came: an empty list.
+        """Up to `batch` messages: all that may be delivered now or, if there are none, the first that may be delivered
+        within `timeout` seconds (0: do not wait; None: no limit). Returns an empty list if none arrived.
 
-        Each is delivered to the caller alone, who acknowledges it, or gets it again after `ack_wait`.
+        A message is delivered to this caller alone; it is delivered again after `ack_wait` unless it is acknowledged.
         """
         self._check_batch(batch)
         taken = self._take(batch)
@@ -90,23 +92,23 @@ class Consumer:
         return [ConsumerMessage(one, self) for one in taken.messages]
 
     def next(self, timeout: float | None = FETCH_S) -> ConsumerMessage | None:
-        """The next message; None: none came within `timeout` seconds."""
+        """The next message; None if none arrived within `timeout` seconds."""
         found = self.fetch(1, timeout)
         return found[0] if found else None
 
     def messages(self, *, timeout: float | None = None, prefetch: int = 1) -> Iterator[ConsumerMessage]:
-        """Messages as they come, until the handle or the database is closed; with `timeout`, until none has come for
-        so many seconds.
+        """Messages as they arrive, until the handle or the database is closed; with `timeout`, until none has arrived
+        for that many seconds.
 
-        prefetch: so many are delivered at once and given out one by one: faster, but those that the loop has not come
-        to when it ends come again only after `ack_wait`, and their `ack_wait` has begun.
+        prefetch: deliver that many at once and yield them one by one. This is faster, but the `ack_wait` of each begins
+        at delivery, and messages that the loop has not reached when it ends are delivered again only after it.
         """
         while not self._is_closed:
             try:
                 found = self.fetch(prefetch, timeout)
             except StoreClosed:
                 if self._is_closed or self._stream.was_closed:
-                    return  # by another thread: who closes the handle or the database ends the loop
+                    return  # another thread closed the handle or the database
                 raise
             if not found:
                 return
@@ -156,14 +158,15 @@ class Consumer:
                     return Taken(found, None if found else self._wait_s(now))
 
     def _tell_of_given_up(self) -> None:
-        """What was delivered as often as may be goes to the log; a server tells of it in an advisory."""
+        """Log the messages that reached max_deliver; a server publishes an advisory instead."""
         if not self._stream.consumers.on_change:
             self._inner.engine.take_dropped()
             for seq, deliveries in self._inner.engine.take_given_up():
                 log.warning("%s: message %d was delivered %d times, and is given up", self._what, seq, deliveries)
 
     def _wait_s(self, now: int) -> float | None:
-        """Until when nothing will come by itself: a deadline, the end of a pause, a message's age."""
+        """Seconds until something may happen without an event: a deadline, the end of a pause, the expiry of a
+        message."""
         engine, store = self._inner.engine, self._stream.store
         dues = [engine.wake_ns] if engine.wake_ns else []
         if self._inner.is_paused(now):
@@ -177,7 +180,7 @@ class Consumer:
     # Acknowledgements.
 
     def ack(self, messages: Iterable[DeliveredMessage], *, sync: bool = False) -> int:
-        """Acknowledge many at once: how many were pending. sync: return when that is durable."""
+        """Acknowledge many messages at once; returns how many were pending. sync: return when that is durable."""
         return self._tell(
             lambda now: sum(self._inner.engine.ack(one.seq, one.consumer_seq, now) for one in messages), sync
         )
@@ -201,7 +204,8 @@ class Consumer:
         return self._tell(lambda now: self._inner.engine.progress(message.seq, now)) > 0
 
     def _tell(self, say: Callable[[int], int], sync: bool = False) -> int:
-        """What `say` changes, written down; with `sync`, durable. A consumer that is gone hears nothing."""
+        """Apply `say` to the engine and record the change; with `sync`, durably. Does nothing if the consumer was
+        deleted."""
         stream, inner = self._stream, self._inner
         with stream.locked():
             stream.check_open()
@@ -221,8 +225,8 @@ class Consumer:
         return done
 
     def _write_down(self, sync: bool = False) -> int:
-        """Hand what has changed to the log: its position. Where nobody waits for that, a disk that fails holds up
-        nothing: memory has it, and it is written when the disk works again."""
+        """Hand the changes to the consumers' log; returns their position in it. Unless a caller waits for them, a
+        failing disk delays nothing: memory has the changes, and they are written when the disk works again."""
         self._stream.consumers.touch(self._inner)
         if sync:
             return flush(self._stream)
@@ -233,14 +237,14 @@ class Consumer:
             return 0
 
     def _wake(self) -> None:
-        """Those who wait may get something now: threads, tasks, a server."""
+        """Wake the threads, tasks and servers that may be able to deliver something now."""
         if self._stream.listeners:
             self._stream.tell_listeners()
 
     # The consumer.
 
     def info(self) -> ConsumerInfo:
-        """What it is, and how far it has come."""
+        """The consumer's configuration and progress."""
         stream = self._stream
         with stream.locked():
             if stream._is_beside:
@@ -253,13 +257,13 @@ class Consumer:
             return info_of(stream.name, self._inner, stream.store.clock.now_ns())
 
     def pause(self, how_long: Duration | datetime) -> ConsumerInfo:
-        """Deliver nothing for a while ("10m", or seconds), or until a time; `resume` ends it."""
+        """Stop delivering for a while ("10m", or seconds) or until a time; `resume` ends the pause."""
         now = self._stream.store.clock.wall_ns()
         until = parse_time(how_long) if isinstance(how_long, datetime) else now + duration_ns(how_long)
         return self._set_pause(Moment(until))
 
     def resume(self) -> ConsumerInfo:
-        """Deliver again. Twice is harmless."""
+        """End a pause. Calling it twice is harmless."""
         return self._set_pause(None)
 
     def _set_pause(self, until: Moment | None) -> ConsumerInfo:
@@ -271,8 +275,8 @@ class Consumer:
         return self._changed(position)
 
     def reset(self, seq: int = 0) -> ConsumerInfo:
-        """Begin again at a sequence of the stream, or (0) after what is acknowledged: what is pending is forgotten,
-        deliveries count from 1. InvalidReset where that lies before its configured start."""
+        """Start again at a sequence of the stream, or (0) after what is acknowledged. Pending messages are forgotten,
+        and deliveries count from 1. Raises InvalidReset if the sequence lies before the consumer's configured start."""
         with self._stream.locked():
             self._check()
             consumers, store = self._stream.consumers, self._stream.store
@@ -286,7 +290,7 @@ class Consumer:
         wait_durable(self._stream, position)
         return self.info()
 
-    # Life.
+    # Closing.
 
     @property
     def _what(self) -> str:
@@ -309,11 +313,11 @@ class Consumer:
             raise FetchRefused(self._what, "its priority groups are for clients of a server")
 
     def close(self) -> None:
-        """End this handle; a consumer without a name goes with it. Twice is harmless."""
+        """Close this handle, and delete a consumer without a name. Closing twice is harmless."""
         self._is_closed = True
         self._finalizer()
         is_forked = self._stream.commit_pump.is_forked
-        if self._stream._orphans and not is_forked:  # another thread had the lock: here we can wait for it
+        if self._stream._orphans and not is_forked:  # the finalizer did not get the lock; here we can wait for it
             with self._stream.locked():
                 sweep_orphans(self._stream)
         self._wake()
@@ -331,8 +335,8 @@ class Consumer:
 
 
 def _let_go(stream: Stream, inner: Inner, is_owner: bool) -> None:
-    """A handle is gone. The collector may call this anywhere, also while this thread has the stream's lock in the
-    middle of something: then the next who opens or lists consumers does it."""
+    """A handle is gone. The garbage collector may call this at any point, even while this thread is changing the stream
+    under its lock; then the next call that opens or lists consumers cleans up."""
     if stream.commit_pump.is_forked:
         return
     stream._orphans.append((inner, is_owner))
@@ -344,7 +348,8 @@ def _let_go(stream: Stream, inner: Inner, is_owner: bool) -> None:
 
 
 def sweep_orphans(stream: Stream) -> None:
-    """Forget handles that are gone, and the consumers that go with them. The caller holds the stream's lock."""
+    """Forget handles that are gone, and delete the consumers that belong to them. The caller holds the stream's
+    lock."""
     while stream._orphans:
         inner, is_owner = stream._orphans.popleft()
         inner.keepers -= 1
@@ -354,8 +359,8 @@ def sweep_orphans(stream: Stream) -> None:
 
 
 def flush(stream: Stream) -> int:
-    """Write down what consumers did, for somebody who will wait for it: a disk that failed is tried again at once. The
-    caller holds the stream's lock."""
+    """Hand the consumers' changes to their log, for a caller that will wait for them; a failed disk is tried again at
+    once. The caller holds the stream's lock."""
     kept = stream.consumers.log
     if kept is not None and kept.failure() is not None:
         kept.retry()
@@ -363,9 +368,9 @@ def flush(stream: Stream) -> int:
 
 
 def wait_durable(stream: Stream, position: int) -> None:
-    """Return when the consumers' log is as durable as the store promises, up to `position`; raises where it cannot be.
+    """Return when the consumers' log up to `position` is as durable as the store promises; raise if it cannot be.
 
-    The lock is not held while the disk works: others go on, and share the sync.
+    The lock is released while the disk works: other threads continue, and share the sync.
     """
     with stream.locked():
         kept = stream.consumers.log

@@ -1,4 +1,4 @@
-"""ConsumerInfo: what a consumer is, and how far it has come."""
+"""ConsumerInfo: a consumer's configuration and progress."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class Place:
     """A point in the deliveries of a consumer, and in its stream."""
 
     consumer_seq: int
-    """Deliveries counted, those of the same message too."""
+    """The number of deliveries, redeliveries included."""
     stream_seq: int
     last_active_ns: int
-    """When it last moved, since the stream was opened; 0: not since."""
+    """When this last advanced; 0: not since the stream was opened."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerInfo:
-    """What a consumer is, and how far it has come."""
+    """A consumer's configuration and progress."""
 
     stream: str
     name: str
@@ -35,13 +35,13 @@ class ConsumerInfo:
     ack_floor: Place
     """Everything up to here is acknowledged."""
     num_pending: int
-    """Messages that match and were not delivered yet."""
+    """Matching messages that were not delivered yet."""
     num_ack_pending: int
     """Messages that were delivered and not acknowledged yet."""
     num_redelivered: int
-    """How many of those were delivered more than once."""
+    """How many of the unacknowledged ones were delivered more than once."""
     pause_remaining_ns: int
-    """How long it still rests; 0: it does not."""
+    """How long the pause still lasts; 0: not paused."""
 
     @property
     def created(self) -> datetime:
@@ -53,7 +53,7 @@ class ConsumerInfo:
 
 
 def info_of(stream: str, consumer: Consumer, now_ns: int) -> ConsumerInfo:
-    """What is known of a consumer now. The caller holds the stream's lock."""
+    """The state of a consumer now. The caller holds the stream's lock."""
     engine, table = consumer.engine, consumer.table
     delivered_ns, acked_ns = consumer.wall_ns(engine.last_delivered_ns), consumer.wall_ns(engine.last_acked_ns)
     return ConsumerInfo(

@@ -1,4 +1,4 @@
-"""ConsumerMessage: a message that a consumer delivered, which is acknowledged by what it is told."""
+"""ConsumerMessage: a message that a consumer delivered, with the methods that acknowledge it."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 
 class DeliveredMessage:
-    """What both faces' messages have: the message, and its place among the consumer's deliveries."""
+    """What the sync and the async message share: the message, and its place among the consumer's deliveries."""
 
     __slots__ = ("consumer_seq", "deliveries", "message", "pending")
 
     def __init__(self, delivered: Delivered) -> None:
         self.message: Message = delivered.message
-        """The message as the stream has it."""
+        """The message as it is stored."""
         self.consumer_seq: int = delivered.consumer_seq
-        """Which delivery of the consumer's this is."""
+        """The number of this delivery among all of the consumer's."""
         self.deliveries: int = delivered.deliveries
-        """How often this message was delivered, with this time: 1 at first."""
+        """How often this message was delivered, this time included: 1 at first."""
         self.pending: int = delivered.pending
-        """How many messages match and were not delivered yet, after this one."""
+        """How many more matching messages were not delivered yet."""
 
     @property
     def seq(self) -> int:
@@ -61,36 +61,36 @@ class DeliveredMessage:
 
 
 class ConsumerMessage(DeliveredMessage):
-    """A message that a consumer delivered. One that is told nothing comes again after `ack_wait`.
+    """A message that a consumer delivered. It is delivered again after `ack_wait` unless it is acknowledged.
 
-    Telling it something twice, or after somebody else got it and has acknowledged it, is harmless: the answer is False.
+    Acknowledging it twice, or after another client received and acknowledged it, is harmless and returns False.
     """
 
     __slots__ = ("_consumer",)
 
     def __init__(self, delivered: Delivered, consumer: Consumer) -> None:
-        self.message = delivered.message  # written out: one is made for each message
+        self.message = delivered.message  # not super().__init__(): this runs for each message
         self.consumer_seq = delivered.consumer_seq
         self.deliveries = delivered.deliveries
         self.pending = delivered.pending
         self._consumer = consumer
 
     def ack(self, *, sync: bool = False) -> bool:
-        """It is done, and will not come again; with ack policy "all", everything before it too.
+        """Acknowledge it: it is not delivered again; with ack policy "all", nor is any earlier message.
 
-        sync: return when that is durable (a double ack); otherwise it is written soon, and after a crash the message
-        may come once more. False: it was not pending (any more).
+        sync: return when the ack is durable (a double ack). Otherwise it is written soon, and after a crash the message
+        may be delivered once more. Returns False if the message was not pending (any more).
         """
         return self._consumer._ack(self, sync)
 
     def nak(self, delay: Duration | None = None) -> bool:
-        """It was not done: let it come again, at once or after `delay` ("10s", or seconds)."""
+        """Report failure: deliver it again, at once or after `delay` ("10s", or seconds)."""
         return self._consumer._nak(self, delay)
 
     def term(self, reason: str = "") -> bool:
-        """It cannot be done: never let it come again. The reason goes to the log (`logging`, "penstock")."""
+        """Report that it cannot be processed: never deliver it again. The reason is logged (`logging`, "penstock")."""
         return self._consumer._term(self, reason)
 
     def in_progress(self) -> bool:
-        """It is being worked on: `ack_wait` begins anew."""
+        """Report that it is being processed: `ack_wait` starts anew."""
         return self._consumer._progress(self)

@@ -1,4 +1,4 @@
-"""How the library opens, makes, changes and removes the consumers of a stream."""
+"""How the library opens, creates, changes and deletes the consumers of a stream."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
 
 
 class ConsumerOptions(TypedDict, total=False):
-    """What a consumer may be given, by JetStream's names; `filter` stands for filter_subject and filter_subjects."""
+    """The options of a consumer, under JetStream's names; `filter` stands for filter_subject and filter_subjects."""
 
     filter: str | Sequence[str] | None
-    """Which subjects it delivers; all of them where it is not said."""
+    """Subjects to deliver; the default is all of them."""
     deliver_policy: DeliverPolicy
-    """Where it begins: "all" (where it is not said), "last", "new", "last_per_subject", "by_start_sequence",
+    """Where it starts: "all" (the default), "last", "new", "last_per_subject", "by_start_sequence",
     "by_start_time". It cannot be changed later."""
     opt_start_seq: int
     opt_start_time: Time
     ack_policy: AckPolicy
-    """"explicit" (where it is not said): each message; "all": also those before it; "none": delivered is done."""
+    """"explicit" (the default): each message by itself; "all": an ack covers earlier messages too; "none": no acks."""
     ack_wait: Duration
-    """After how long a message that is not acknowledged comes again; 30 s where it is not said."""
+    """How long to wait for an ack before the message is delivered again; the default is 30 s."""
     max_deliver: int
-    """How often a message is delivered at most; -1: any number of times."""
+    """The most deliveries of one message; -1: no limit."""
     backoff: Sequence[Duration]
-    """ack_wait after the first, the second … delivery."""
+    """The ack_wait after the first, the second … delivery."""
     max_ack_pending: int
-    """As many may wait for their ack: no more are delivered then; 1,000 where it is not said, -1: any number."""
+    """The most messages that may wait for an ack at a time; the default is 1,000, -1: no limit."""
     replay_policy: ReplayPolicy
-    """"original": in the rhythm in which the messages were stored."""
+    """"original": at the pace at which the messages were stored."""
     headers_only: bool
-    """No payload; the header Nats-Msg-Size says how large it is."""
+    """Deliver no payload; the header Nats-Msg-Size gives its size."""
     inactive_threshold: Duration
-    """It goes when nobody has used it for so long."""
+    """The consumer is deleted after this long without use."""
     description: str
     metadata: dict[str, str]
     max_batch: int
@@ -59,7 +59,7 @@ class ConsumerOptions(TypedDict, total=False):
     max_expires: Duration
     max_waiting: int
     mem_storage: bool
-    """Nothing of it is written down: it is gone when the store is closed."""
+    """Keep its state in memory only: the consumer is gone when the store is closed."""
     num_replicas: int
     pause_until: Time
     rate_limit_bps: int
@@ -67,7 +67,7 @@ class ConsumerOptions(TypedDict, total=False):
     flow_control: bool
     idle_heartbeat: Duration
     deliver_subject: str
-    """It pushes there, on a server: nothing can be fetched from it."""
+    """A server pushes messages to this subject; nothing can be fetched from such a consumer."""
     deliver_group: str
     priority_groups: Sequence[str]
     priority_policy: PriorityPolicy
@@ -75,7 +75,7 @@ class ConsumerOptions(TypedDict, total=False):
 
 
 def open_consumer(stream: Stream, name: str | None, options: ConsumerOptions) -> Consumer:
-    """A consumer: the one with that name, changed where the options say something else, or a new one."""
+    """Open or create a consumer: an existing one with that name, updated where the options differ, or a new one."""
     with stream.locked():
         stream.check_open()
         consumers = stream.consumers
@@ -118,8 +118,8 @@ def delete_consumer(stream: Stream, name: str) -> None:
 
 
 def remove_inactive(stream: Stream) -> None:
-    """Remove consumers that nobody has used for as long as they allow. A server looks after them all the time; without
-    one, this is done when consumers are opened."""
+    """Delete consumers whose inactive_threshold has passed. A server checks this all the time; without one, it is done
+    whenever a consumer is opened."""
     consumers = stream.consumers
     if consumers.on_change:
         return
@@ -133,7 +133,7 @@ def remove_inactive(stream: Stream) -> None:
 
 def _new_config(name: str | None, options: ConsumerOptions) -> ConsumerConfig:
     defaults: dict[str, Any] = {"ack_policy": "explicit"}
-    if name is None:  # it goes with its handle: nothing of it need be written down
+    if name is None:  # it is deleted with its handle: no state need be stored
         return make_config(**(defaults | {"mem_storage": True} | _fields(options)))
     check_name(name, "consumer")
     return msgspec.structs.replace(make_config(name, **(defaults | _fields(options))), name=name)

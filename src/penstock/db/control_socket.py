@@ -1,10 +1,13 @@
-"""ControlSocket: where other processes of the store's owner ask the writer for what only the writer may do.
+"""ControlSocket: where other processes of the store's owner send requests that only the writer of the store can carry
+out.
 
-A socket without a file (Linux's abstract names): a store in use can be copied like any folder, its path may be long and
-its file system may know no sockets, and a killed writer leaves nothing behind. An abstract name has no permissions and
-is no secret (/proc/net/unix lists it), so both ends ask the kernel who the other is (peer.py) before a byte is read.
+The socket has an abstract name (Linux) instead of a file: a store in use can be copied like any folder, its path may be
+long, its file system need not support sockets, and a killed writer leaves nothing behind. An abstract name has no
+permissions and is no secret (/proc/net/unix lists it), so both ends get the other's user from the kernel
+(peer_credentials.py) before they read a byte.
 
-One line of JSON each way. A thread serves each request; their number, their time and their memory are bounded.
+A request and its answer are one line of JSON each. A thread serves each request; the number, time and memory of
+requests are bounded.
 """
 
 from __future__ import annotations
@@ -31,20 +34,20 @@ if TYPE_CHECKING:
     from penstock.db.write_session import WriteSession
 
 log = logging.getLogger("penstock")
-REQUESTS_MAX = 16  # served at the same time; others wait in the queue of the socket
+REQUESTS_MAX = 16  # served at the same time; others wait in the socket's queue
 REQUEST_MAX = 32 << 20  # bytes: a job of some 160,000 tasks
 LARGE = 1 << 20  # requests above this are read and served one at a time
-READ_S = 10.0  # a whole request must have arrived by then
-ANSWER_S = 600.0  # a batch of many blocks is verified while the other side waits
-CONNECT_S = 60.0  # so long an asker waits for its place in the queue
+READ_S = 10.0  # a request must have arrived completely within this time
+ANSWER_S = 600.0  # verifying a batch of many blocks takes long
+CONNECT_S = 60.0  # how long a caller waits for a place in the queue
 CONNECT_RETRY_S = 0.01
-REFUSED_S = 0.001  # between two strangers: they cannot keep the interpreter busy
-WARNING_S = 10.0  # between two log lines about strangers
-FAILED_S = 1.0  # after a failure to accept: too many open files, for example
+REFUSED_S = 0.001  # pause after refusing another user's process, which so cannot keep the interpreter busy
+WARNING_S = 10.0  # between two log lines about refused users
+FAILED_S = 1.0  # pause after a failed accept: too many open files, for example
 
 
 class Adopt(msgspec.Struct, tag_field="op", tag="adopt"):
-    """Take in what the tasks of a job have staged. Names are judged where they become paths: adopt.py."""
+    """Adopt what the tasks of a job have staged. Names are checked where they become paths: adopt.py."""
 
     account: str
     stream: str
@@ -55,7 +58,7 @@ class Adopt(msgspec.Struct, tag_field="op", tag="adopt"):
 
 
 class Create(msgspec.Struct, tag_field="op", tag="create"):
-    """Make a stream; one that is there already stays as it is."""
+    """Create a stream; an existing one stays as it is."""
 
     account: str
     stream: str
@@ -68,7 +71,7 @@ _REQUEST = msgspec.json.Decoder(Adopt | Create)
 class ControlSocket:
     """Serves a store until `close`.
 
-    Always true: nothing is read from a process of another user, and no request ends the thread that takes them.
+    Always true: nothing is read from a process of another user, and no request ends the thread that accepts them.
     """
 
     def __init__(self, root: WriteSession) -> None:
@@ -77,7 +80,7 @@ class ControlSocket:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind("\0" + self.name)
         self._socket.listen(128)
-        self._unclear = unclear_uids()  # asked now: later there may be no file descriptor for it
+        self._unclear = unclear_uids()  # read now: later there may be no free file descriptor
         self._is_closed = False
         self._closing = threading.Event()
         self._slots = threading.BoundedSemaphore(REQUESTS_MAX)
@@ -103,7 +106,8 @@ class ControlSocket:
                     self._slots.release()
 
     def _take_next(self) -> bool:
-        """Wait for the next request and start its thread: whether there is one, which gives the slot back."""
+        """Accept the next request and start its thread, which releases the slot; returns whether a thread was
+        started."""
         peer, _ = self._socket.accept()
         try:
             if self._is_closed or not self._is_welcome(peer):
@@ -124,7 +128,7 @@ class ControlSocket:
         return True
 
     def _is_welcome(self, peer: socket.socket) -> bool:
-        """Whether the process at the other end may ask; it is told if not."""
+        """Whether the process at the other end may send requests; if not, it gets an error."""
         who, path = peer_of(peer), self._root.path
         if who.uid in may_ask(path, self._unclear):
             return True
@@ -133,7 +137,7 @@ class ControlSocket:
             log.warning("%s: a request of %s was refused: it is not the store's owner", path, who)
         text = f"the writer of this store takes requests of its owner only, not of user {who.uid}; run as the owner"
         peer.settimeout(0.0)
-        with contextlib.suppress(OSError):  # gone already, or it does not read
+        with contextlib.suppress(OSError):  # the process is gone, or does not read
             peer.send(_encode({"error": "StoreError", "text": text}))
         self._closing.wait(REFUSED_S)
         return False
@@ -145,14 +149,14 @@ class ControlSocket:
                 peer.settimeout(READ_S)
                 peer.sendall(answer)
         except OSError:
-            return  # the asker has gone; what was done is done, and it can ask again
+            return  # the caller is gone; a completed request stays done, and the caller can repeat it
         finally:
             with self._guard:
                 self._handlers.pop(threading.current_thread(), None)
             self._slots.release()
 
     def _answer(self, peer: socket.socket) -> dict[str, Any]:
-        """Read a request and do what it says; whatever goes wrong is the asker's to hear."""
+        """Read a request and carry it out; every error becomes part of the answer."""
         try:
             with contextlib.ExitStack() as held:
                 line = _read_line(peer, READ_S, lambda: held.enter_context(self._large))
@@ -181,13 +185,13 @@ class ControlSocket:
         return {"name": stream.name}
 
     def close(self) -> None:
-        """Return when no request is half done."""
+        """Stop accepting, and return when no request is being served."""
         if self._is_closed:
             return
         self._is_closed = True
         self._closing.set()
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the accept
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread in accept()
         self._end_reading()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -199,14 +203,14 @@ class ControlSocket:
         self._socket.close()
 
     def _end_reading(self) -> None:
-        """Requests that have not arrived whole are given up; the others are answered."""
+        """Give up requests that have not arrived completely; the others are still answered."""
         with self._guard:
             for peer in self._handlers.values():
                 with contextlib.suppress(OSError):
                     peer.shutdown(socket.SHUT_RD)
 
     def forget(self) -> None:
-        """In a forked child: the door is the parent's, and so are those whom it serves."""
+        """In a forked child: the socket and the requests being served belong to the parent."""
         self._is_closed = True
         self._socket.close()
         for peer in self._handlers.values():
@@ -214,7 +218,7 @@ class ControlSocket:
 
 
 def _check_fields(config: dict[str, Any]) -> None:
-    """They become keyword arguments beside the name."""
+    """Refuse fields that would clash with parameters, since the fields become keyword arguments."""
     for field in ("self", "name"):
         if field in config:
             raise StoreError(f"the configuration of a stream has no field {field!r} here")
@@ -225,7 +229,7 @@ def _decode(line: bytes) -> Adopt | Create:
         found: Adopt | Create = _REQUEST.decode(line)
     except RecursionError:
         raise StoreError("the request is nested too deeply") from None
-    except ValueError as error:  # msgspec's errors are such
+    except ValueError as error:  # msgspec's errors are ValueErrors
         raise StoreError(f"a request to the writer of a store is adopt or create: {error}") from None
     return found
 
@@ -235,7 +239,8 @@ def _encode(answer: dict[str, Any]) -> bytes:
 
 
 def ask(path: str | os.PathLike[str], request: dict[str, Any]) -> dict[str, Any]:
-    """What the writer of the store at `path` answers; its errors are raised here. ConnectionError: nobody is there."""
+    """Send a request to the writer of the store at `path` and return its answer; its errors are raised here. Raises
+    ConnectionError if there is no writer."""
     root = os.path.abspath(os.fspath(path))
     name = (holder_of(root) or {}).get("door")
     if not isinstance(name, str):
@@ -245,7 +250,7 @@ def ask(path: str | os.PathLike[str], request: dict[str, Any]) -> dict[str, Any]
         _check_writer(peer_of(peer), root)
         with contextlib.suppress(
             BrokenPipeError, ConnectionResetError
-        ):  # refused before it was read: the answer says why
+        ):  # refused before it was read: the answer gives the reason
             peer.settimeout(ANSWER_S)
             peer.sendall(json.dumps(request).encode() + b"\n")
         try:
@@ -260,7 +265,7 @@ def ask(path: str | os.PathLike[str], request: dict[str, Any]) -> dict[str, Any]
 
 
 def _connect(peer: socket.socket, name: str, root: str) -> None:
-    """Wait for a place in the queue of the writer: a full one refuses at once."""
+    """Connect to the writer; if its queue is full, which refuses at once, try again for CONNECT_S."""
     until = time.monotonic() + CONNECT_S
     peer.settimeout(CONNECT_S)
     while True:
@@ -275,7 +280,7 @@ def _connect(peer: socket.socket, name: str, root: str) -> None:
 
 
 def _check_writer(writer: Peer, root: str) -> None:
-    """An abstract name is anybody's once its owner is gone: an answer of a stranger must not count."""
+    """Refuse a listener of another user: once its owner is gone, anybody can bind an abstract name."""
     if writer.uid not in may_write(root, unclear_uids()):
         raise StoreError(
             f"{root}: {writer} listens at the control socket of its writer, and is not the store's owner: "
@@ -284,7 +289,7 @@ def _check_writer(writer: Peer, root: str) -> None:
 
 
 def _error(name: str, text: str) -> PenstockError:
-    """An error of ours as the other process raised it, or one with its text."""
+    """The Penstock error that the other process raised, or a StoreError with its text."""
     kind: Callable[[str], PenstockError] | None = getattr(errors, name, None)
     if isinstance(kind, type) and issubclass(kind, errors.ApiError):
         error = errors.ApiError.__new__(kind)
@@ -294,8 +299,8 @@ def _error(name: str, text: str) -> PenstockError:
 
 
 def _read_line(peer: socket.socket, seconds: float, begin_large: Callable[[], object] | None = None) -> bytes:
-    """One line, whole within `seconds`. Before it takes much memory `begin_large` is called; what it waits is not
-    the sender's time."""
+    """Read one line, which must arrive completely within `seconds`. `begin_large` is called before a line takes much
+    memory; the time it waits does not count."""
     until = time.monotonic() + seconds
     line = bytearray()
     while not line.endswith(b"\n"):

@@ -81,11 +81,11 @@ def open_database(
     disk: Disk | None = None,
     clock: Clock | None = None,
 ) -> Database:
-    """Open a directory of streams, making it when it is not there.
+    """Open a directory of streams, and create it if it does not exist.
 
-    durability: "disk" acknowledges what is synced; "os" what is written, which a killed process leaves intact and
-    a power cut
-    may not; "lazy" at once. One process writes; others open it read-only beside it.
+    durability: with "disk" a publish is acknowledged once it is synced; with "os" once it is written, which survives a
+    killed process but perhaps not a power cut; with "lazy" at once. One process writes; others may open the directory
+    read-only at the same time.
     """
     return Database(path, durability=durability, read_only=read_only, account=account, disk=disk, clock=clock)
 
@@ -104,7 +104,8 @@ class Database:
         clock: Clock | None = None,
         root: WriteSession | None = None,
     ) -> None:
-        """As `open_database`; `root` is another database's, of the same directory: both write under its lock."""
+        """As `open_database`. `root` is the write session of another database of the same directory: both write under
+        its lock."""
         if durability not in DURABILITIES:
             raise ValueError(f"durability {durability!r}: one of {', '.join(DURABILITIES)}")
         check_name(account, "account")
@@ -118,13 +119,13 @@ class Database:
         self.clock = clock or SYSTEM
         self._lock = threading.RLock()
         self._streams: dict[str, Stream] = {}
-        self._closed_configs: dict[str, StreamConfig] = {}  # of streams that are not open: nobody else changes them
+        self._closed_configs: dict[str, StreamConfig] = {}  # of closed streams; only this process changes them
         self._is_closed = False
         self._pid = os.getpid()
         self._report = Report()
         _check_root(self.path, self.disk, read_only, self._report)
         self._folder = os.path.join(self.path, account)
-        self.on_change: list[Callable[[str], None]] = []  # told the name of a stream that came, changed or went
+        self.on_change: list[Callable[[str], None]] = []  # called with the name of a created, changed or deleted stream
         self.root: WriteSession | None = None
         if not read_only:
             joined = root or WriteSession(self.path, self.disk)
@@ -143,11 +144,11 @@ class Database:
 
     @property
     def findings(self) -> list[Finding]:
-        """What was found of the store itself when it was opened; each stream has its own."""
+        """What opening the store found wrong or put off in the store itself; each stream has its own findings."""
         return list(self._report.findings)
 
     def _mark(self) -> None:
-        """Have the marker say that this is a store, where it does not, and clear what a killed process left of one."""
+        """Write the marker file of a store if it is missing, and remove the unfinished one of a killed process."""
         try:
             write_marker(self.path, self.disk)
             for name in filter(is_begun, os.listdir(self.path)):
@@ -160,7 +161,7 @@ class Database:
             self.disk.sync_folder(self.path)
 
     def _tidy(self) -> None:
-        """Make the account's folder, and clear what a killed process left of streams that came or went."""
+        """Create the account's folder, and remove what a killed process left of streams being created or deleted."""
         try:
             self._make_folder()
         except OSError as error:
@@ -179,15 +180,15 @@ class Database:
                 self._put_off(path, error)
 
     def _put_off(self, path: str, error: OSError) -> None:
-        """What an open would write can wait: the next one does it."""
+        """Report a write that failed while opening; the next open tries it again."""
         self._report.add("put off", path, f"left for the next open: {error.strerror or error}")
 
     # Streams.
 
     def stream(self, name: str, **config: Any) -> Stream:
-        """Open a stream, or create it with this configuration (JetStream's names; "7d" and the like for durations).
+        """Open a stream, or create it with this configuration (JetStream's names; durations may be "7d" and the like).
 
-        With a configuration that differs from the stream's, the stream is updated under JetStream's rules.
+        If the configuration differs from an existing stream's, the stream is updated under JetStream's rules.
         """
         with self._lock:
             self._check()
@@ -203,9 +204,9 @@ class Database:
             return known
 
     def create_stream(self, config: StreamConfig, *, pedantic: bool = False) -> Stream:
-        """Create a stream from a whole configuration; one that is there already with the same is what was wanted.
+        """Create a stream from a whole configuration; an existing stream with the same configuration is returned.
 
-        pedantic: nothing in the configuration may be changed silently.
+        pedantic: refuse a configuration in which a value would have to be changed.
         """
         with self._lock:
             self._check()
@@ -218,14 +219,14 @@ class Database:
             return known
 
     def update_stream(self, config: StreamConfig, *, pedantic: bool = False) -> Stream:
-        """Give a stream another configuration."""
+        """Replace the configuration of a stream, under JetStream's rules."""
         with self._lock:
             known = self.get_stream(config.name)
             self._update(known, config, pedantic=pedantic)
             return known
 
     def get_stream(self, name: str) -> Stream:
-        """A stream that exists; StreamNotFound otherwise."""
+        """An existing stream; raises StreamNotFound otherwise."""
         with self._lock:
             self._check()
             check_name(name, "stream")
@@ -234,7 +235,7 @@ class Database:
             return self.stream(name)
 
     def _whereabouts(self, name: str) -> str:
-        """What is there instead of a stream."""
+        """The text of StreamNotFound: which streams exist, and which accounts have one of this name."""
         others = [one.account for one in list_streams(self.path) if one.name == name]
         place = self.path if self.account == GLOBAL and not others else f"account {self.account} of {self.path}"
         text = f"stream {name!r} not found in {place}; there are: {', '.join(self.streams()) or 'none'}"
@@ -242,7 +243,7 @@ class Database:
         return f"{text}. Account {', '.join(others)} {has} one of that name: open it with account=" if others else text
 
     def _known(self, name: str) -> Stream | None:
-        """A stream that is open here; nothing is looked up on the disk, and nothing waited for."""
+        """A stream that is open here, or None. This neither reads the disk nor waits."""
         return self._streams.get(name)
 
     def streams(self) -> list[str]:
@@ -256,7 +257,7 @@ class Database:
             return sorted(names)
 
     def accounts(self) -> list[str]:
-        """The accounts of this directory that have streams, sorted; each is opened by itself, with `account=`."""
+        """The accounts that have streams in this directory, sorted. Each is opened separately, with `account=`."""
         with self._lock:
             self._check()
             return list(dict.fromkeys(one.account for one in list_streams(self.path)))
@@ -273,16 +274,16 @@ class Database:
             self._check()
             check_name(name, "stream")
             if name not in self._streams and not self._exists(name):
-                self.get_stream(name)  # says what there is
+                self.get_stream(name)  # raises StreamNotFound, which lists what exists
             self._refuse_if_read_only()
             stream = self._streams.pop(name, None)
-            if stream is not None:  # else it is not opened for that: maybe it cannot be
+            if stream is not None:  # a closed stream is not opened first: perhaps it cannot be
                 stream._let_go()
             self._closed_configs.pop(name, None)
             self._tell(name)
             paths = self._paths(name)
             if os.path.isdir(paths.root):
-                # One rename deletes it; a crash after that leaves only rubbish, which the next open clears.
+                # One rename deletes it; after a crash the next open removes what is left.
                 rubbish = f"{paths.root}.{os.urandom(4).hex()}{DELETED}"
                 with _told("delete", paths.root):
                     self.disk.rename(paths.root, rubbish)
@@ -293,13 +294,13 @@ class Database:
                         f"{rubbish}: the stream is deleted; files that are not ours remain: {', '.join(left)}"
                     )
 
-    # Buckets: streams that the NATS clients use as stores, under the same names.
+    # Buckets: streams in the layout of the NATS clients, which see them under the same names.
 
     def key_value(self, bucket: str, **options: Unpack[KeyValueOptions]) -> KeyValue:
         """Open a key-value bucket, or create it: history, ttl, description, max_value_size, max_bytes, storage,
         limit_marker_ttl, compression, metadata.
 
-        With options that differ from the bucket's, it is changed. It is stream `KV_<bucket>`.
+        Options that differ from an existing bucket's change it. The bucket is stream `KV_<bucket>`.
         """
         from penstock.db.buckets.kv import open_key_value
 
@@ -320,7 +321,7 @@ class Database:
     def object_store(self, bucket: str, **options: Unpack[ObjectStoreOptions]) -> ObjectStore:
         """Open an object store, or create it: description, ttl, max_bytes, storage, compression, metadata.
 
-        With options that differ from the store's, it is changed. It is stream `OBJ_<bucket>`.
+        Options that differ from an existing store's change it. The object store is stream `OBJ_<bucket>`.
         """
         from penstock.db.buckets.objects import open_object_store
 
@@ -339,7 +340,7 @@ class Database:
         delete_object_store(self, bucket)
 
     def _clear(self, root: str) -> list[str]:
-        """Remove what is left of a deleted stream, but for files that are not ours: those."""
+        """Remove the files of a deleted stream; returns the names of the files that are not Penstock's, which stay."""
         blocks = os.path.join(root, "blocks")
         for folder in ("staging", "consumers"):
             remove_tree(self.disk, os.path.join(root, folder))
@@ -367,7 +368,7 @@ class Database:
         identity = read_identity(self.disk, paths, lambda copy: stored_config(copy.config, name))
         config = stored_config(identity.config, name)
         if config.compression != "none":
-            # Taken by an earlier version, which stored raw all the same: what is shown is what is done.
+            # An earlier version accepted it but stored uncompressed: show what is really done.
             log.info("stream %s asks for compression %s, which is not there yet: it is stored raw", name,
                      config.compression)  # fmt: skip
             config = msgspec.structs.replace(config, compression="none")
@@ -385,7 +386,7 @@ class Database:
         return self._add(Stream(self, identity, StreamRules(config, store)))
 
     def _mend_identity(self, paths: StreamPaths, identity: Identity) -> OSError | None:
-        """Make both copies of a configuration hold; what kept us from it."""
+        """Repair the damaged copy of a configuration, so that both are valid; returns the error that prevented it."""
         try:
             mend_identity(self.disk, paths, identity)
         except OSError as error:
@@ -445,19 +446,20 @@ class Database:
                 store = self._open_store(paths, identity, config)
                 if (
                     store.has_deferred_writes
-                ):  # a stream that exists may wait for the disk; a new one is made whole or not at all
+                ):  # an existing stream may wait for the disk; a new one is created completely or not at all
                     failure = store.write_failure()
                     store.abandon()
                     raise failure
             except (OSError, WriteFailed):
-                with suppress(OSError):  # else the next open does it
+                with suppress(OSError):  # if this fails, the next open does it
                     if is_new:
                         self._clear(paths.root)
                 raise
         return self._add(Stream(self, identity, StreamRules(config, store)))
 
     def _other_configs(self, name: str) -> list[StreamConfig]:
-        """The configurations of all streams but one. None is opened for that; what cannot be read captures nothing."""
+        """The configurations of all streams but one. No stream is opened for this; an unreadable one captures
+        nothing."""
         found = (self._config_of(other) for other in self.streams() if other != name)
         return [config for config in found if config is not None]
 
@@ -499,9 +501,9 @@ class Database:
     # Life.
 
     def close(self) -> None:
-        """Write what is pending, stop the streams in good order, let go of the directory. Twice is harmless."""
+        """Write what is pending, close the streams, and release the directory. Closing twice is harmless."""
         if self.root is not None and self._pid == os.getpid():
-            self.root.close_door(self)  # first, and without the lock: a request that is being served needs it
+            self.root.close_door(self)  # first, and without the lock: a request being served needs the lock
         with self._lock:
             if self._is_closed or self._pid != os.getpid():
                 return
@@ -513,14 +515,14 @@ class Database:
                     stream._close()
                 except StoreError as error:
                     errors.append(error)
-            self._streams.clear()  # who keeps one of them keeps the database: it is told that it is closed
+            self._streams.clear()  # a stream that is still referenced keeps the database alive, and refuses to work
             if self.root is not None:
                 self.root.leave(self)
             if errors:
                 raise errors[0]
 
     def __del__(self) -> None:
-        """Dropped without `close`: as with a file, it is closed, and a warning says so."""
+        """Close a database that was dropped without `close`, with a warning, as Python does for files."""
         if getattr(self, "root", None) is None or self._is_closed or self._pid != os.getpid():
             return
         text = f"unclosed {self!r}: close it, or use `with penstock.open(...)`"
@@ -552,7 +554,7 @@ class Database:
 
 @contextmanager
 def _told(op: str, path: str) -> Iterator[None]:
-    """A disk call that the system refuses in here becomes an error of ours, with the place."""
+    """Raise Penstock's error, with the path, for a disk call in this block that the operating system refuses."""
     try:
         yield
     except OSError as error:
@@ -565,8 +567,8 @@ _open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """In a forked child: a handle there only refuses. Locks that another thread held would hang it, and the commit
-    threads are the parent's."""
+    """In a forked child, handles only refuse to work: locks that another thread held would hang the child, and the
+    commit threads exist only in the parent."""
     for database in list(_open_databases):
         database._lock = threading.RLock()
         if database.root is not None:
@@ -580,13 +582,13 @@ os.register_at_fork(after_in_child=_after_fork)
 
 @atexit.register
 def close_all() -> None:
-    """At the end of the process: close in good order what the program left open."""
+    """At the end of the process, close the databases that the program left open."""
     for database in list(_open_databases):
         database.close()
 
 
 def check_name(name: str, what: str) -> None:
-    """An asset name, as JetStream has it, that is also a safe name of a directory."""
+    """Check an asset name by JetStream's rules; it must also be safe as the name of a directory."""
     if (
         not isinstance(name, str)
         or not name
@@ -597,7 +599,7 @@ def check_name(name: str, what: str) -> None:
 
 
 def _check_root(root: str, disk: Disk, read_only: bool, report: Report) -> None:
-    """Is `root` a store, or a place where one can be made?"""
+    """Check that `root` is a store, or a place where one can be created."""
     if read_only:
         require_marker(root, disk, report)
         return
@@ -614,7 +616,8 @@ def _check_root(root: str, disk: Disk, read_only: bool, report: Report) -> None:
 
 
 def _make_folder(path: str, disk: Disk) -> None:
-    """Make a folder, and those above it, that a power cut cannot take away again with all that is in it."""
+    """Create a folder and its parents, and sync them, so that a power cut cannot remove the folder with its
+    contents."""
     if not os.path.isdir(path):
         above = os.path.dirname(path)
         _make_folder(above, disk)
@@ -627,7 +630,7 @@ def _merged(config: StreamConfig, fields: dict[str, Any]) -> StreamConfig:
     fresh = make_config(config.name, **fields)
     changed = {field: getattr(fresh, field) for field in fields}
     if "max_age" in fields and "duplicate_window" not in fields:
-        changed["duplicate_window"] = 0  # it follows max_age, where nobody set it
+        changed["duplicate_window"] = 0  # derived from max_age unless it was set
         if config.duplicate_window not in (DUPLICATE_WINDOW_NS, config.max_age):
             changed["duplicate_window"] = config.duplicate_window
     return msgspec.structs.replace(config, **changed)

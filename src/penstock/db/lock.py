@@ -1,4 +1,4 @@
-"""WriteLock: one writer per store. A second one learns who holds it."""
+"""WriteLock: one writer per store. A second writer is told who holds the lock."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class WriteLock:
         self.tell()
 
     def tell(self, **more: object) -> None:
-        """Write down who we are, for those who find the lock taken."""
+        """Write this process's details into LOCK, for a process that finds the lock taken."""
         self._about |= more
-        with contextlib.suppress(OSError):  # a full disk: the lock holds all the same, but nobody learns whose it is
+        with contextlib.suppress(OSError):  # a full disk: the lock still holds, but its file does not name the holder
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, json.dumps(self._about).encode() + b"\n", 0)
 
@@ -55,7 +55,8 @@ class WriteLock:
             self._forget()
 
     def _forget(self) -> None:
-        """Close the descriptor. In a forked child: the lock stays the parent's, and must not outlive it here."""
+        """Close the descriptor. A forked child also does this: the lock stays the parent's, and must not outlive it in
+        the child."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -73,18 +74,18 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def read_holder(fd: int) -> dict[str, object]:
-    """What LOCK says of the writer; nothing where it cannot be read."""
+    """What LOCK records about the writer; empty if it cannot be read."""
     with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(os.pread(fd, 4096, 0))
         if isinstance(found, dict):
-            if isinstance(found.get("command"), str):  # a writer of an older version wrote its passwords, too
+            if isinstance(found.get("command"), str):  # older versions wrote passwords, too
                 found["command"] = " ".join(redact(found["command"].split(" ")))
             return found
     return {}
 
 
 def holder_of(root: str) -> dict[str, object] | None:
-    """Who writes to a store now: None when nobody does."""
+    """The process that writes to a store now; None if there is none."""
     try:
         fd = os.open(os.path.join(root, "LOCK"), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""LoopCommits: the commits of one event loop to one stream: the async library's and the server's.
+"""LoopCommits: the commits of one event loop to one stream, for the async library and the server.
 
-The loop appends under the stream's lock and calls `submit`: commit threads write and sync. Each commit is announced on
-an eventfd; the loop then calls `roll_back` where one failed, and `settle`. The loop waits neither for the disk nor for
-another thread that holds the lock: it tries again after RETRY_S.
+The loop appends under the stream's lock and calls `submit`; commit threads then write and sync. Each commit is
+announced on an eventfd; the loop then calls `roll_back` if the commit failed, and `settle`. The loop never waits for
+the disk, nor for another thread that holds the lock: it tries again after RETRY_S.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ log = logging.getLogger("penstock")
 
 
 class LoopCommits:
-    """What one loop has submitted to a stream, and who waits there until it is durable. Belongs to the loop's thread.
+    """What one loop has submitted to a stream, and the futures that wait until it is durable. Used only by the loop's
+    thread.
 
-    Always true: whoever waits for a position is told once, when that is durable or known to be lost.
+    Always true: each future that waits for a position is completed once, when the position is durable or known to be
+    lost.
     """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, pump: CommitPump, notify_fd: int, *, tidies_in_thread: bool = False
     ) -> None:
-        """`notify_fd`: the eventfd on which commits are announced. `tidies_in_thread`: housekeeping that may take long
-        is left to a thread."""
+        """`notify_fd`: the eventfd on which commits are announced. `tidies_in_thread`: run housekeeping that may take
+        long in a thread."""
         self._loop = loop
         self._pump = pump
         self._try_lock, self._unlock = pump.try_lock, pump.unlock
@@ -40,23 +42,23 @@ class LoopCommits:
         self._engine = self._store.engine
         self._notify_fd = notify_fd
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []  # (position, done when that is durable)
-        self.submitted = 0  # the log's position up to which this loop's last submit went
+        self.submitted = 0  # the log's position that this loop's last submit reached
         self.commit_began = 0.0  # when the first submit since `end_commit` was made; 0: there was none
         self.commit_s = 0.0  # how long the last commit took
         self._tidies_in_thread = tidies_in_thread
         self._tidy_s = 0.0  # how long the last housekeeping took
         self._tidying: asyncio.Future[None] | None = None
-        self._last_warning = "", 0.0  # and when that was
+        self._last_warning = "", 0.0  # its text, and when it was logged
         self._engine.log.add_notify(notify_fd)
 
     @property
     def has_waiters(self) -> bool:
-        """Somebody waits until a position is durable."""
+        """Whether any future waits until a position is durable."""
         return bool(self._waiting)
 
     @property
     def has_failed(self) -> bool:
-        """A commit failed: nothing more is committed before `roll_back`."""
+        """Whether a commit failed: nothing more is committed before `roll_back`."""
         return self._engine.log.failure() is not None
 
     def is_durable(self, position: int) -> bool:
@@ -64,8 +66,8 @@ class LoopCommits:
         return self._engine.log.failure() is None and self._store.committed_position >= position
 
     def submit(self, begins: bool = False) -> bool:
-        """Hand all that was appended to the commit threads: one sync for all of it. False: another thread holds the
-        lock. `begins`: the loop has nothing else to do, and begins with the writing itself."""
+        """Hand everything appended so far to the commit threads, which sync it once. Returns False if another thread
+        holds the lock. `begins`: the loop has nothing else to do, and starts the write itself."""
         if not self._try_lock():
             return False
         try:
@@ -77,20 +79,20 @@ class LoopCommits:
         return True
 
     def end_commit(self) -> None:
-        """All that this loop submitted is committed."""
+        """Note that everything this loop submitted is committed."""
         self.commit_s = self._loop.time() - self.commit_began
         self.commit_began = 0.0
 
     def add_waiter(self, position: int) -> asyncio.Future[None]:
-        """A future that is done when what was appended up to `position` is durable, and raises the disk's error when it
+        """A future that completes when what was appended up to `position` is durable, and raises the disk's error if it
         was lost."""
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append((position, future))
         return future
 
     def roll_back(self) -> bool:
-        """After a failed commit: forget what was not kept, so that those who wait for it can be told. False: another
-        thread holds the lock."""
+        """After a failed commit, forget what was lost, so that its waiters can be told. Returns False if another thread
+        holds the lock."""
         if not self._try_lock():
             return False
         try:
@@ -102,13 +104,13 @@ class LoopCommits:
         return True
 
     def settle(self, then: Callable[[], None] | None = None) -> bool:
-        """A commit has ended, or was rolled back: tell those whose position is reached, then `tidy`."""
+        """After a commit or a roll-back: complete the futures whose position is reached, then `tidy`."""
         if self._waiting:
             self.wake_waiters()
         return self.tidy(then)
 
     def wake_waiters(self) -> None:
-        """Tell those whose position is reached."""
+        """Complete the futures whose position is reached."""
         position = self._store.committed_position
         still: list[tuple[int, asyncio.Future[None]]] = []
         for wanted, future in self._waiting:
@@ -119,7 +121,7 @@ class LoopCommits:
                 continue
             try:
                 self._store.check_position(wanted)
-            except Exception as error:  # noqa: BLE001 - it is handed to the one who waits
+            except Exception as error:  # noqa: BLE001 - it is passed to the waiting task
                 future.set_exception(error)
             else:
                 future.set_result(None)
@@ -128,8 +130,8 @@ class LoopCommits:
     # Housekeeping.
 
     def tidy(self, then: Callable[[], None] | None = None) -> bool:
-        """Do the housekeeping that a commit makes possible, and call `then` under the same lock. False: another thread
-        holds the lock; it does the housekeeping when its own commit ends."""
+        """Do the housekeeping that a commit makes possible, and call `then` under the same lock. Returns False if
+        another thread holds the lock; that thread does the housekeeping when its own commit ends."""
         if not self._try_lock():
             return False
         try:
@@ -154,7 +156,8 @@ class LoopCommits:
             self._tidying.add_done_callback(self._tidied)
 
     def _tidy_in_thread(self) -> None:
-        """The same while the loop serves others. It cannot append meanwhile, except while a checkpoint is prepared."""
+        """Do the housekeeping in a thread. The loop runs on, but cannot append meanwhile, except while a checkpoint is
+        prepared."""
         if self._store.is_checkpoint_due:
             self._store.prepare_checkpoint()
         with self._pump.lock:
@@ -170,20 +173,20 @@ class LoopCommits:
             self.warn(f"stream {self._store.name}: {done.exception()}")
 
     def warn(self, text: str) -> None:
-        """Log a failure; one with the same text at most once a second."""
+        """Log a failure; the same text at most once a second."""
         now = self._loop.time()
         if text != self._last_warning[0] or now - self._last_warning[1] > WARNING_S:
             self._last_warning = text, now
             log.warning("%s", text)
 
-    # The end.
+    # Closing.
 
     def stop(self) -> None:
-        """Have no more commits announced: the caller may close the eventfd then."""
+        """Stop announcing commits; the caller may then close the eventfd."""
         self._engine.log.remove_notify(self._notify_fd)
 
     def fail_waiters(self, error: Exception) -> None:
-        """Nobody will know any more what became of the positions that are waited for."""
+        """Fail all waiting futures: the fate of their positions will not become known."""
         for _, future in self._waiting:
             if not future.done():
                 future.set_exception(error)

@@ -1,8 +1,9 @@
-"""Peer credentials: which users may ask the writer of a store, and whom an asker takes for that writer.
+"""Peer credentials: which users may send requests to the writer of a store, and which users a caller accepts as that
+writer.
 
-The kernel says which user is at the other end of a Unix socket, in the numbers of our own user namespace. Users without
-a number there (those outside a container) all appear as the overflow uid, usually 65534, and so does the owner of a
-directory: strangers would pass for the owner. Where that can happen the overflow uid is trusted by nobody.
+The kernel tells which user is at the other end of a Unix socket, as a uid of our own user namespace. Users without a
+uid there (those outside a container) all appear as the overflow uid, usually 65534, and so does the owner of a
+directory: other users would pass for the owner. Where that can happen, the overflow uid is never trusted.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 
 ROOT = 0
 OVERFLOW_UID = 65534  # the kernel's default
-UIDS = 2**32 - 1  # as many numbers as the initial user namespace maps
+UIDS = 2**32 - 1  # how many uids the initial user namespace maps
 _CREDENTIALS = struct.Struct("=iII")
 
 
@@ -31,19 +32,21 @@ class Peer:
 
 
 def peer_of(connected: socket.socket) -> Peer:
-    """Who is at the other end, by the kernel's word."""
+    """The process at the other end, as the kernel reports it."""
     raw = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _gid = _CREDENTIALS.unpack(raw)
     return Peer(pid, uid)
 
 
 def may_ask(root: str, unclear: frozenset[int]) -> frozenset[int]:
-    """The users whose requests the writer of the store at `root` serves: its own, the directory's owner, and root."""
+    """The users whose requests the writer of the store at `root` serves: its own user, the directory's owner, and
+    root."""
     return frozenset({ROOT, os.geteuid(), os.stat(root).st_uid}) - unclear
 
 
 def may_write(root: str, unclear: frozenset[int]) -> frozenset[int]:
-    """The users as whom the writer of the store at `root` may run, for those who ask it; LOCK's owner was one."""
+    """The users that a caller accepts as the writer of the store at `root`: its own user, root, and the owners of the
+    directory and of LOCK."""
     found = {ROOT, os.geteuid(), os.stat(root).st_uid}
     with contextlib.suppress(FileNotFoundError):
         found.add(os.stat(os.path.join(root, "LOCK")).st_uid)
@@ -51,12 +54,12 @@ def may_write(root: str, unclear: frozenset[int]) -> frozenset[int]:
 
 
 def unclear_uids(proc: str = "/proc") -> frozenset[int]:
-    """The uids that stand for several users: the overflow uid, unless every user has a number in our namespace."""
+    """The uids that may stand for several users: the overflow uid, unless our user namespace maps every user."""
     try:
         with open(f"{proc}/self/uid_map", encoding="ascii") as file:
             mapped = sum(int(line.split()[2]) for line in file)
     except FileNotFoundError:
-        return frozenset()  # a kernel without user namespaces: every user has its own number
+        return frozenset()  # a kernel without user namespaces: every user has a uid of its own
     if mapped >= UIDS:
         return frozenset()
     try:

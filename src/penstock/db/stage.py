@@ -1,8 +1,9 @@
-"""Stage: messages that a task of a larger job writes beside a stream, to be adopted with those of the other tasks.
+"""Stage: messages that one task of a larger job writes beside a stream, to be adopted together with the other tasks'
+messages.
 
 A task needs no lock and no other process: it writes finished blocks into a store of its own, in the stream's `staging`
-folder. What can be judged there is judged there: subjects, sizes, headers. Whoever writes to the stream adopts them all
-or none: adopt.py.
+folder. The stage already checks what it can: subjects, sizes, headers. The process that writes to the stream adopts all
+stages of a job or none: adopt.py.
 """
 
 from __future__ import annotations
@@ -31,27 +32,27 @@ from penstock.stream.config import StreamConfig
 from penstock.stream.config_json import decode_config
 from penstock.stream.stream import StreamRules, limits_of
 
-FORGOTTEN_S = 7 * 86400  # a job that has staged nothing for so long is dead
+FORGOTTEN_S = 7 * 86400  # a job that has staged nothing for this long is abandoned
 QUERY_SIZE_MAX = 255
-DISCARDS_MAX = 5  # a task that nobody waits for may still be writing: once its folder is gone it fails
+DISCARDS_MAX = 5  # an abandoned task may still be writing; it fails once its folder is gone
 _REFUSED = re.compile(rb"\r\nNats-(?:Rollup|Expected-[A-Za-z-]+|Batch-[A-Za-z-]+|Incr|Schedule[A-Za-z-]*):")
 
 
 class StagedMessageRefused(PenstockError):
-    """A message that cannot be staged: which one, and why."""
+    """A message that cannot be staged; the text names it and gives the reason."""
 
 
 class _StageClock(Clock):
-    """No time passes in a stage: its messages get the time of the adoption."""
+    """A clock that stands still: staged messages get the time of their adoption."""
 
     def now_ns(self) -> int:
         return 1
 
 
 class Stage:
-    """What one task writes. `append` batches, then `finish`; or `discard`.
+    """The messages of one task: `append` batches, then `finish` or `discard`.
 
-    Always true: nothing of it is in the stream before it is adopted; a stage that was finished is on disk.
+    Always true: nothing of a stage is in the stream before the adoption; a finished stage is on disk.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Stage:
         has_times: bool = False,
         disk: Disk | None = None,
     ) -> None:
-        """`root` is the stream's folder. With `start_seq` the sequences are kept at adoption."""
+        """`root` is the stream's folder. With `start_seq`, the adoption keeps the sequences."""
         check_stage_name(job)
         check_stage_name(task)
         self.paths = StreamPaths(root)
@@ -93,7 +94,7 @@ class Stage:
         self.duplicates = 0
 
     def append(self, batch: Batch) -> None:
-        """Take a batch; StagedMessageRefused names the first message that the stream would not take."""
+        """Append a batch; StagedMessageRefused names the first message that the stream would refuse."""
         if batch.has_rules:
             self._refuse_orders(batch)
         refused, duplicates = self.rules.take(batch)
@@ -106,7 +107,7 @@ class Stage:
         self.store.commit()
 
     def skip_to(self, seq: int) -> None:
-        """The sequences up to `seq` hold no message: the next one has `seq`."""
+        """Leave the sequences below `seq` without messages: the next message gets `seq`."""
         last = self.store.index.last_seq
         if seq <= last:
             raise StagedMessageRefused(f"sequence {seq} follows {last}: sequences rise")
@@ -114,7 +115,8 @@ class Stage:
             self.store.skip(seq - last - 1)
 
     def _refuse_orders(self, batch: Batch) -> None:
-        """What asks about the stream at this moment cannot be answered later, and for many at once."""
+        """Refuse headers that depend on the stream's state at this moment: at adoption it is too late to evaluate
+        them."""
         at = batch.next_rule(0)
         while at < batch.count:
             found = _REFUSED.search(batch.headers(at) or b"")
@@ -127,7 +129,7 @@ class Stage:
             at = batch.next_rule(at + 1)
 
     def finish(self) -> dict[str, Any]:
-        """Bring everything to the disk: what the adoption has to know, for JSON."""
+        """Sync everything to the disk; returns what the adoption has to know, ready for JSON."""
         self.store.engine.seal_active()
         stored = self.store.index.messages
         self.store.stop()
@@ -141,17 +143,18 @@ class Stage:
             "start_seq": self.start_seq,
         }
         for folder in (os.path.dirname(self.folder), self.paths.staging, self.paths.root):
-            self.disk.sync_folder(folder)  # the folders themselves may be new
+            self.disk.sync_folder(folder)  # the folders may be new
         return info
 
     def discard(self) -> None:
-        """Leave nothing behind."""
+        """Remove the stage."""
         self.store.abandon()
         remove_tree(self.disk, self.folder)
 
 
 def discard_job(root: str, job: str, disk: Disk | None = None) -> None:
-    """Remove everything that the tasks of a job have staged; unless it is being adopted: then it is the stream's."""
+    """Remove everything that the tasks of a job have staged, unless it is being adopted and so belongs to the
+    stream."""
     check_stage_name(job)
     disk, paths = disk or Disk(), StreamPaths(root)
     if job in jobs_being_adopted(disk, paths):
@@ -164,7 +167,7 @@ def discard_job(root: str, job: str, disk: Disk | None = None) -> None:
 
 
 def sweep(root: str, query: str, batch: int, disk: Disk) -> None:
-    """Remove what nobody will ask for any more: older batches of this query, and jobs that died long ago."""
+    """Remove stages that are no longer needed: older batches of this query, and abandoned jobs."""
     paths = StreamPaths(root)
     for job in sorted(os.listdir(paths.staging)) if os.path.isdir(paths.staging) else ():
         of_query, _, number = job.rpartition("-")
@@ -174,13 +177,14 @@ def sweep(root: str, query: str, batch: int, disk: Disk) -> None:
 
 
 def _age_s(folder: str) -> float:
-    """Since when nothing was written in a job's folder."""
+    """Seconds since the last write in a job's folder."""
     newest = max((os.stat(path).st_mtime for path, _, _ in os.walk(folder)), default=time.time())
     return time.time() - newest
 
 
 def _quietly(action: Callable[[], None]) -> bool:
-    """Whether it was done. Another task may be at work in the folder; what it adds is removed with the next job."""
+    """Whether `action` succeeded. Another task may be working in the folder; what it adds is removed with the next
+    job."""
     try:
         action()
     except OSError as error:
@@ -191,7 +195,7 @@ def _quietly(action: Callable[[], None]) -> bool:
 
 
 def check_stage_name(name: object) -> None:
-    """A job or a task names a folder: nothing that leads out of `staging`, whoever says it."""
+    """Check the name of a job or task, which names a folder: it must not lead out of `staging`, whoever sends it."""
     if not isinstance(name, str) or not STAGE_NAME.fullmatch(name):
         raise StoreError(f"{name!r} is no name for a stage: letters, digits, - _ and . (up to 200)")
 
@@ -200,7 +204,7 @@ _Int64 = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class _StagedTask(msgspec.Struct):
-    """What `Stage.finish` tells of a task. One that staged nothing need not have a name, or know a revision."""
+    """What `Stage.finish` returned for a task. A task that staged nothing may lack a name and a revision."""
 
     revision: Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
     messages: _Int64
@@ -211,7 +215,7 @@ class _StagedTask(msgspec.Struct):
 
 
 def check_batch(job: object, tasks: object, query: object, batch: object) -> None:
-    """Whether this is a job as its tasks have told it; it may come from another process."""
+    """Check that this is a job as its tasks reported it; it may come from another process."""
     check_stage_name(job)
     if not isinstance(query, str) or len(query) > QUERY_SIZE_MAX or not query.isprintable():
         raise BadStage(f"{query!r:.100} is no name for a query: printable text of up to {QUERY_SIZE_MAX} characters")
@@ -229,7 +233,7 @@ def check_batch(job: object, tasks: object, query: object, batch: object) -> Non
 
 
 def _unlimited(config: StreamConfig) -> StreamConfig:
-    """The stream without the limits that only the whole of it can keep."""
+    """The stream's configuration without the limits that can be applied only to the whole stream."""
     return msgspec.structs.replace(
         config, max_msgs=-1, max_bytes=-1, max_age=0, max_msgs_per_subject=-1, discard="old",
         discard_new_per_subject=False, first_seq=0, allow_rollup_hdrs=False, retention="limits",

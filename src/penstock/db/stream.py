@@ -1,4 +1,4 @@
-"""Stream: the library's face of one stream. Thread-safe: a lock guards the index, and is not held while the disk
+"""Stream: the library's handle of one stream. Thread-safe: a lock guards the index, and is released while the disk
 works."""
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ Subjects = str | Sequence[str] | None
 When = datetime | str | int | None
 T = TypeVar("T")
 
-CHUNK_MAX = 256  # messages read under one hold of the lock
-POLL_S = 0.01  # how often a reader in another process looks at HEAD
+CHUNK_MAX = 256  # messages read before the lock is released
+POLL_S = 0.01  # how often a reader in another process polls HEAD
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -97,11 +97,11 @@ class Stream:
         self.identity = identity
         self.rules = rules  # under the lock
         self._pump = CommitPump(rules)
-        self.listeners = self._pump.listeners  # called after commits, and when consumers have room again
+        self.listeners = self._pump.listeners  # called after commits, and when a full consumer can deliver again
         self._use_lock()
         self._store = rules.store
         self._is_beside = isinstance(rules.store, Snapshot)
-        self.was_closed = False  # with the database: who waits for its messages has heard them all
+        self.was_closed = False  # with the database: a reader that waits for messages ends
         committer = database.root.committer if database.root is not None else None
         self._consumers = None if self._is_beside else open_consumers(rules, committer)
         self._orphans: deque[tuple[Inner, bool]] = deque()  # consumers whose handle is gone (db/consumer.py)
@@ -109,7 +109,7 @@ class Stream:
         self._log_free = threading.Condition(self._lock)
         self._opened_ns = rules.store.clock.now_ns()
 
-    # Its lock, for those who use the rules, the store or the consumers below.
+    # The stream's lock, for callers that use the rules, the store or the consumers directly.
 
     def _use_lock(self) -> None:
         self._lock = self._pump.lock
@@ -117,26 +117,26 @@ class Stream:
         self.unlock = self._pump.unlock
 
     def locked(self) -> RLock:
-        """The stream's lock, for a `with`. An event loop does not wait for it: it calls `try_lock`, False while another
-        thread has the lock, and `unlock`."""
+        """The stream's lock, for a `with`. An event loop must not wait for it: it calls `try_lock`, which returns False
+        while another thread has the lock, and `unlock`."""
         return self._lock
 
     @property
     def commit_pump(self) -> CommitPump:
-        """For those who commit to the stream from an event loop."""
+        """The commits of this stream, for callers that commit from an event loop."""
         return self._pump
 
     def after_fork(self) -> None:
-        """In a forked child: only refuse."""
+        """In a forked child: refuse every later call."""
         self._pump.after_fork()
         self._use_lock()
 
-    # What it is.
+    # Properties.
 
     @property
     def consumers(self) -> Consumers:
-        """Called, `stream.consumers()`: the names of its consumers, sorted. The rest of it is for those who hold the
-        lock; beside a writer it is a picture of what there is now."""
+        """Calling it, `stream.consumers()`, returns the names of the consumers, sorted. Everything else needs the
+        stream's lock. In a reader beside a writer this is a snapshot of the consumers as they are now."""
         if self._consumers is not None:
             return self._consumers
         with self._lock:
@@ -155,7 +155,7 @@ class Stream:
 
     @property
     def store(self) -> Store:
-        """The store below, for tools. It is not thread-safe: nobody else may use the stream meanwhile."""
+        """The store below, for tools. It is not thread-safe: nothing else may use the stream at the same time."""
         return self.rules.store
 
     @property
@@ -170,26 +170,28 @@ class Stream:
     # Consumers.
 
     def consumer(self, name: str | None = None, **options: Unpack[ConsumerOptions]) -> Consumer:
-        """Open a consumer, or create it with these options (JetStream's names; "30s" and the like for durations;
-        `filter` for which subjects; ack_policy is "explicit" where nothing is said).
+        """Open a consumer, or create it with these options (JetStream's names; durations may be "30s" and the like;
+        `filter` selects subjects; ack_policy defaults to "explicit").
 
-        One with a name is durable: it remembers what was delivered and acknowledged until it is deleted. With options
-        that differ from its own it is updated, under JetStream's rules. One without a name goes with this handle.
+        A consumer with a name is durable: it remembers what was delivered and acknowledged until it is deleted. Options
+        that differ from an existing consumer's update it, under JetStream's rules. A consumer without a name is deleted
+        with this handle.
         """
         from penstock.db.consumer_open import open_consumer
 
         return open_consumer(self, name, options)
 
     def delete_consumer(self, name: str) -> None:
-        """Remove a consumer, and what it knew; ConsumerNotFound without one."""
+        """Delete a consumer and its state; raises ConsumerNotFound if there is none."""
         from penstock.db.consumer_open import delete_consumer
 
         delete_consumer(self, name)
 
-    # In.
+    # Publishing.
 
     def publish(self, subject: str | bytes, data: bytes = b"", headers: Headers = None) -> Ack:
-        """Store one message; returns when it is safe at the store's durability. Raises the rule that refused it."""
+        """Store one message; returns when it is safe at the store's durability. Raises the error of the rule that
+        refused the message."""
         batch = Batch.one(subject, data, headers)
         refused, duplicates = self._pump.publish(batch)
         if not refused and not duplicates:
@@ -199,24 +201,25 @@ class Stream:
         return ack
 
     def publish_many(self, messages: Iterable[Item]) -> Acks:
-        """Store many in one commit, judged in order: (subject, data) or (subject, data, headers) each.
+        """Store many messages in one commit, checked in order. Each is (subject, data) or (subject, data, headers).
 
-        Those refused are named in one PublishRefused, which also holds the acks of the others.
+        If some are refused, one PublishRefused names them and holds the acks of the others.
         """
         batch = Batch.of(messages)
         refused, duplicates = self._pump.publish(batch)
         return acks_of(self.rules.config.name, batch, refused, duplicates)
 
     def tell_listeners(self) -> None:
-        """Wake those who wait for new messages, or for room among what a consumer has pending."""
+        """Wake the threads that wait for new messages, or until a consumer below its max_ack_pending can deliver
+        again."""
         self._pump.tell_listeners()
 
-    # Out.
+    # Reading.
 
     def get(self, seq: int) -> Message:
-        """The message with a sequence; EndOfStream, MessageDeleted and MessageNotFound tell why there is none."""
+        """The message with this sequence; raises EndOfStream, MessageDeleted or MessageNotFound if there is none."""
         store = self._store
-        if store.next_due == NEVER and not self._is_beside:  # nothing can have expired: the short way
+        if store.next_due == NEVER and not self._is_beside:  # nothing can have expired: the fast path
             with self._lock:
                 found = store.engine.load(seq)
             if type(found) is Message:
@@ -224,12 +227,13 @@ class Stream:
         return self._fresh(lambda store: store.load(seq))
 
     def last(self, subject: str = ">") -> Message | None:
-        """The newest message of a subject or filter; None when there is none."""
+        """The newest message of a subject or filter; None if there is none."""
         wanted = _one_filter(subject)
         return self._fresh(lambda store: store.load_last(wanted))
 
     def _fresh(self, look: Callable[[Store], T]) -> T:
-        """What `look` finds in the stream as it is now; a reader beside a writer looks again where a block went."""
+        """The result of `look` on the current stream; a reader beside a writer repeats it if a block was removed
+        meanwhile."""
         with self._lock:
             self.check_open()
             store = self.rules.store
@@ -251,8 +255,8 @@ class Stream:
         since: When = None,
         until: When = None,
     ) -> Iterator[Message]:
-        """The messages there are, in order: from `start_seq` up to, not with, `stop_seq`; stored at or after
-        `since`, before `until`."""
+        """The stored messages in order: from `start_seq` up to but excluding `stop_seq`, stored at or after `since` and
+        before `until`."""
         filters = _filters(subjects)
         start, stop = self._fresh(lambda store: _span(store, start_seq, stop_seq, since, until))
         return self._chunks(self._reader(filters, start, stop))
@@ -265,8 +269,8 @@ class Stream:
         since: When = None,
         timeout: float | None = None,
     ) -> Iterator[Message]:
-        """Messages as they come: new ones only, or from `start_seq` or `since` on. Ends after `timeout` seconds
-        without one, and when the database is closed."""
+        """Messages as they arrive: only new ones, or from `start_seq` or `since` on. Ends after `timeout` seconds
+        without a message, and when the database is closed."""
         return self._followed(*self._follow_from(subjects, start_seq, since), timeout)
 
     def _follow_from(self, subjects: Subjects, start_seq: int | None, since: When) -> tuple[list[str], int]:
@@ -318,7 +322,7 @@ class Stream:
         return store.head if isinstance(store, Snapshot) else None
 
     def _has_news(self, store: Snapshot, seen: Head | None) -> bool:
-        """Has the writer gone on since `seen`? It may be another thread that noticed first."""
+        """Whether the writer has moved on since `seen`; another thread may already have noticed it."""
         with self._lock:
             self.check_open()
             store.refresh()
@@ -334,7 +338,8 @@ class Stream:
             return Reader(store.engine, filters, start, stop)
 
     def _chunks(self, reader: Reader) -> Iterator[Message]:
-        """Messages under short holds of the lock; the first come singly, so that a look at one costs one."""
+        """Messages read in chunks, each under the lock; the first are read singly, so that a caller who wants one
+        message pays for one."""
         size = 1
         while True:
             with self._lock:
@@ -347,7 +352,7 @@ class Stream:
                         raise
                     if not isinstance(error, StaleCore):
                         store.load_all()  # the writer removed the block
-                    # Ask again, also for those taken before it.
+                    # Read again, including the messages taken before it.
                     reader = Reader(store.engine, reader.filters, start, reader.stop_seq)
                     continue
             yield from found
@@ -355,10 +360,10 @@ class Stream:
                 return
             size = min(size * 4, CHUNK_MAX)
 
-    # Questions.
+    # State.
 
     def state(self) -> StreamState:
-        """What the stream holds; what is on its way to the disk is waited for."""
+        """What the stream holds; waits for what is being written to the disk."""
         with self._lock:
             store = self._settled()
             state = store.state()
@@ -377,23 +382,23 @@ class Stream:
         )
 
     def subjects(self, subject: str = ">") -> dict[str, int]:
-        """How many messages each matching subject has, in order of subject."""
+        """The number of messages of each matching subject, ordered by subject."""
         with self._lock:
             return self._settled().subjects_totals(_one_filter(subject))
 
     def subjects_state(self, subject: str = ">") -> dict[str, SubjectState]:
-        """Messages, first and last sequence of each matching subject."""
+        """The number of messages, and the first and last sequence, of each matching subject."""
         with self._lock:
             return self._settled().subjects_state(_one_filter(subject))
 
     def pending(self, start_seq: int, subjects: Subjects = None, *, last_per_subject: bool = False) -> int:
-        """How many messages from a sequence on match."""
+        """The number of matching messages from a sequence on."""
         filters = _filters(subjects)
         with self._lock:
             return self._settled().num_pending(start_seq, filters, last_per_subject)
 
     def seq_at(self, when: When) -> int:
-        """The first sequence stored at or after a time; the next sequence when there is none."""
+        """The first sequence stored at or after a time; the stream's next sequence if there is none."""
         with self._lock:
             store = self._settled()
             return store.seq_from_time(parse_time(when, store.clock.wall_ns()) if when is not None else 0)
@@ -407,14 +412,14 @@ class Stream:
             store.commit()
         return store
 
-    # Away.
+    # Deleting.
 
     def delete(self, seq: int) -> bool:
-        """Delete a message; False when there is none with this sequence."""
+        """Delete a message; False if there is none with this sequence."""
         return self._take_away(lambda store: store.remove(seq))
 
     def delete_many(self, seqs: Iterable[int]) -> int:
-        """Delete many messages in one commit: how many there were."""
+        """Delete many messages in one commit; returns how many existed."""
         return self._take_away(lambda store: store.remove_many(seqs))
 
     def erase(self, seq: int) -> bool:
@@ -422,7 +427,8 @@ class Stream:
         return self._take_away(lambda store: store.erase(seq))
 
     def _take_away(self, take: Callable[[Store], T]) -> T:
-        """What `take` deletes. Consumers that had some of it pending write that down, and have room for others."""
+        """Run `take`, which deletes messages. Consumers that had some of them pending record that, and can deliver
+        others."""
         with self._lock:
             self._may_delete()
             gone = take(self.rules.store)
@@ -435,8 +441,8 @@ class Stream:
         return gone
 
     def purge(self, subject: str = "", *, seq: int = 0, keep: int = 0) -> int:
-        """Delete the messages of a subject or filter (all without one): below `seq`, or all but the newest `keep`.
-        How many."""
+        """Delete the messages of a subject or filter (of all subjects without one): those below `seq`, or all but the
+        newest `keep`. Returns how many were deleted."""
         if subject:
             _one_filter(subject)
         if not 0 <= seq < 2**63 or not 0 <= keep < 2**63:
@@ -451,12 +457,12 @@ class Stream:
             self.consumers.purged(subject)
             self.consumers.flush()
         if self.consumers.by_name and self.listeners:
-            self.tell_listeners()  # who waits for room among what consumers have pending
+            self.tell_listeners()  # a consumer that was at max_ack_pending may deliver again
         return purged
 
     def adopt(self, job: str, tasks: Sequence[dict[str, Any]], *, query: str = "", batch: int = 0) -> Adopted:
-        """Take in what the tasks of a job have staged (db/stage.py), all of it or none, and once for each batch of a
-        query."""
+        """Add to the stream what the tasks of a job have staged (db/stage.py): all of it or nothing, and only once for
+        each batch of a query."""
         from penstock.db.adopt import adopt_staged
 
         with self._lock:
@@ -474,10 +480,10 @@ class Stream:
         if self.config.deny_delete:
             raise DeniedDelete
 
-    # As a table.
+    # Tables.
 
     def view(self) -> StreamView:
-        """The stream's files as of now, for scans."""
+        """A snapshot of the stream's files, for scans."""
         with self._lock:
             store = self._settled()
             if not isinstance(store, FileStore | Snapshot):
@@ -540,7 +546,7 @@ class Stream:
         return self.dataset(subjects, **options).to_polars()
 
     def scan_polars(self, subjects: Subjects = None, **options: Any) -> pl.LazyFrame:
-        """A lazy Polars frame, which reads the columns and blocks that a query needs. Options as for `dataset`."""
+        """A lazy Polars frame that reads only the columns and blocks that a query needs. Options as for `dataset`."""
         return self.dataset(subjects, **options).scan_polars()
 
     def to_duckdb(
@@ -549,10 +555,10 @@ class Stream:
         """A DuckDB relation, which reads the columns and blocks that a query needs. Options as for `dataset`."""
         return self.dataset(subjects, **options).to_duckdb(connection)
 
-    # Life.
+    # Opening and closing.
 
     def sync(self) -> None:
-        """Write everything through to the disk, whatever the durability."""
+        """Write everything through to the disk, whatever the durability is."""
         with self._lock:
             self.check_open()
             store = self.rules.store
@@ -585,7 +591,7 @@ class Stream:
         self.tell_listeners()
 
     def _let_go(self) -> None:
-        """Close it without writing anything: it is about to be deleted."""
+        """Close the stream without writing anything, because it is about to be deleted."""
         with self._lock:
             self._log_free.wait_for(lambda: not self._log_users)
             store = self.rules.store
@@ -618,7 +624,7 @@ def _span(store: Store, start_seq: int | None, stop_seq: int | None, since: When
 
 
 def _filters(subjects: Subjects) -> list[str]:
-    """Filters as a list, checked: no filter means everything."""
+    """The filters as a list of valid ones; without a filter, everything matches."""
     found = [subjects] if isinstance(subjects, str) else list(subjects or ())
     Filters(found)
     return found

@@ -1,4 +1,5 @@
-"""How a stream comes by its consumers: from their log when it is opened; beside a writer, from what that log says."""
+"""How a stream gets its consumers: from their log when it is opened for writing, or from a snapshot of that log beside
+a writer."""
 
 from __future__ import annotations
 
@@ -22,11 +23,11 @@ def open_consumers(rules: StreamRules, committer: Committer | None) -> Consumers
 
 
 def consumers_beside(rules: StreamRules, store: Snapshot) -> Consumers:
-    """A picture of what the writer's log says now; nothing of it is kept up to date."""
+    """A snapshot of the consumers in the writer's log; it is not kept up to date."""
     entries = read_entries(store.disk, store.paths.consumers, store.stream_id, Report())
     store.refresh()  # after the log: a consumer is never ahead of its stream
     found = Consumers(rules, None, entries)
     for consumer in found:
-        consumer.engine.reconcile()  # what left the stream is pending no more, though the log may not say so yet
+        consumer.engine.reconcile()  # deleted messages are no longer pending, even if the log does not say so yet
     found.stop_counting()
     return found

@@ -1,6 +1,6 @@
-"""WriteSession: a store's directory while this process writes to it.
+"""WriteSession: the lock, control socket and commit threads of a store that this process writes to.
 
-One lock, one control socket and one set of commit threads serve the databases of all its accounts.
+The databases of all accounts in the store's directory share them.
 """
 
 from __future__ import annotations
@@ -22,49 +22,49 @@ if TYPE_CHECKING:
 
 
 class WriteSession:
-    """Who may write below a directory: we.
+    """This process's right to write below a directory.
 
-    Always true: the lock is held while a database is joined; the last one to leave lets go of it. A database that is
-    dropped without being closed leaves when it is collected: nothing here keeps it alive.
+    Always true: the lock is held while any database has joined; the last database that leaves releases it. The session
+    keeps no database alive: one that is dropped without being closed leaves when it is garbage-collected.
     """
 
     def __init__(self, path: str, disk: Disk) -> None:
         self.path = path
         self.disk = disk
         self.committer = Committer()
-        self._guard = threading.RLock()  # the collector may close a database anywhere, also in here
+        self._guard = threading.RLock()  # reentrant: the garbage collector may close a database even in here
         self._databases: weakref.WeakValueDictionary[str, Database] = weakref.WeakValueDictionary()
         self.lock = _lock(path)
         self._door: ControlSocket | None = None
 
     def join(self, database: Database) -> None:
-        """Take the database of one more account."""
+        """Add the database of another account."""
         with self._guard:
             if database.account in self._databases:
                 raise StoreError(f"{self.path}: account {database.account} is open in this process already")
             self._databases[database.account] = database
 
     def open_door(self) -> None:
-        """Begin to answer other processes; the databases that joined are ready."""
+        """Open the control socket, once the databases that joined are ready."""
         with self._guard:
             if self._door is None:
                 self._door = ControlSocket(self)
                 self.lock.tell(door=self._door.name)
 
     def leave(self, database: Database) -> None:
-        """A database is closed; with the last one everything is."""
+        """Remove a closed database; the last one closes the session."""
         with self._guard:
             if self._databases.get(database.account) is database:
                 del self._databases[database.account]
             if self._databases:
                 return
-            self._door = None  # it is closed, and has us
+            self._door = None  # it is closed, and refers to this session
         self.committer.stop()
         self.lock.release()
 
     def close_door(self, database: Database) -> None:
-        """The last database is about to close: no request may be half done. Call it without any lock of a database,
-        since a request that is being served needs that."""
+        """Close the control socket if this is the last database, so that no request is interrupted. Call it without
+        holding a database's lock, which a request being served may need."""
         with self._guard:
             door = self._door if set(self._databases) <= {database.account} else None
         if door is not None:
@@ -80,7 +80,8 @@ class WriteSession:
         return found
 
     def forget(self) -> None:
-        """In a forked child: locks that another thread held would hang it; threads and door are the parent's."""
+        """In a forked child: replace the lock, which another thread may have held; threads and control socket are the
+        parent's."""
         self._guard = threading.RLock()
         self.committer.forget_threads()  # type: ignore[attr-defined]
         if self._door is not None:
@@ -88,7 +89,8 @@ class WriteSession:
 
 
 def _lock(path: str) -> WriteLock:
-    """The lock. Where this process has it, that may be garbage which nobody has collected yet."""
+    """Take the write lock. If this process holds it already, its owner may be garbage that has not been collected
+    yet."""
     try:
         return WriteLock(path)
     except StoreLocked as error:

@@ -34,12 +34,12 @@ from penstock.stream.config import StreamConfig
 if TYPE_CHECKING:
     from penstock.db.database import Database
 
-OLD_MARKER = "30m"  # markers that are older have been seen by whoever watches
+OLD_MARKER = "30m"  # watchers are assumed to have seen older markers
 
 
 @dataclass(frozen=True, slots=True)
 class KeyValueStatus:
-    """What a bucket is and holds."""
+    """The configuration and contents of a bucket."""
 
     bucket: str
     config: StreamConfig
@@ -47,7 +47,7 @@ class KeyValueStatus:
 
     @property
     def values(self) -> int:
-        """Entries, markers and history with them."""
+        """The number of entries, including markers and history."""
         return self.state.messages
 
     @property
@@ -56,7 +56,7 @@ class KeyValueStatus:
 
     @property
     def history(self) -> int:
-        """Entries kept of each key."""
+        """How many entries are kept of each key."""
         return self.config.max_msgs_per_subject
 
     @property
@@ -66,15 +66,15 @@ class KeyValueStatus:
 
     @property
     def limit_marker_ttl_ns(self) -> int:
-        """How long the marker of an expired entry lives; 0: there is none."""
+        """How long the marker of an expired entry lives; 0: expired entries leave no marker."""
         return self.config.subject_delete_marker_ttl
 
 
 class KeyValue:
     """A key-value bucket. Thread-safe.
 
-    Every put is a message of the bucket's stream and returns its revision, once it is as safe as the database's
-    durability says.
+    Each put is a message of the bucket's stream. It returns the message's revision once the message is safe at the
+    database's durability.
     """
 
     def __init__(self, stream: Stream, layout: KeyValueLayout) -> None:
@@ -93,15 +93,15 @@ class KeyValue:
     # One key.
 
     def get(self, key: str, revision: int | None = None) -> KeyValueEntry:
-        """The newest entry of a key, or the one with a revision. KeyNotFound without one; KeyDeleted, which is one,
-        where it is the marker of a deletion."""
+        """The newest entry of a key, or the one with a revision. Raises KeyNotFound if there is none, and its subclass
+        KeyDeleted if the entry is a deletion marker."""
         entry = self._entry(key, revision)
         if entry.is_deleted:
             raise KeyDeleted(self.bucket, key, entry.revision, entry.operation)
         return entry
 
     def _entry(self, key: str, revision: int | None = None) -> KeyValueEntry:
-        """As `get`; markers too."""
+        """As `get`, but returns markers too."""
         subject = self._layout.subject(key)
         if revision is None:
             message = self._stream.last(subject)
@@ -118,19 +118,19 @@ class KeyValue:
         return self._layout.entry(message)
 
     def put(self, key: str, value: bytes) -> int:
-        """Set a key: its new revision."""
+        """Set a key; returns the new revision."""
         return self._stream.publish(self._layout.subject(key), value).seq
 
     def create(self, key: str, value: bytes, *, ttl: Duration | None = None) -> int:
-        """Set a key that has no value, or was deleted; KeyExists otherwise. `ttl`: it goes by itself after so long,
-        whole seconds."""
+        """Set a key that has no value or was deleted; raises KeyExists otherwise. `ttl`: the entry expires after this
+        time, in whole seconds."""
         subject = self._layout.subject(key)
         self._layout.check_ttl(ttl, self._stream.config)
         try:
             return self._stream.publish(subject, value, expecting(0, ttl)).seq
         except WrongLastSequence:
             last = self._stream.last(subject)
-        revision = 0 if last is None else last.seq  # None: it went just now
+        revision = 0 if last is None else last.seq  # None: it was removed just now
         if last is not None and not self._layout.entry(last).is_deleted:
             raise KeyExists(self.bucket, key, revision)
         try:
@@ -139,17 +139,17 @@ class KeyValue:
             raise KeyExists(self.bucket, key, error.actual) from None
 
     def update(self, key: str, value: bytes, revision: int) -> int:
-        """Set a key whose newest revision is `revision` (0: it has none): its new one. RevisionMismatch where somebody
-        was faster."""
+        """Set a key whose newest revision is `revision` (0: it has none); returns the new revision. Raises
+        RevisionMismatch if the key was changed meanwhile."""
         return self._publish(key, value, expecting(revision), revision)
 
     def delete(self, key: str, *, revision: int | None = None) -> None:
-        """Delete a key: a marker says so, and older entries stay in its history. With `revision`, only where that is
-        the newest one."""
+        """Delete a key: a marker is stored, and older entries stay in the history. With `revision`, only if that is the
+        newest one."""
         self._publish(key, b"", marker("DEL", revision), revision)
 
     def purge(self, key: str, *, revision: int | None = None, ttl: Duration | None = None) -> None:
-        """Delete a key and its history: only a marker stays, for `ttl` where that is given."""
+        """Delete a key and its history: only a marker stays, and expires after `ttl` if one is given."""
         self._layout.check_ttl(ttl, self._stream.config)
         self._publish(key, b"", marker("PURGE", revision, ttl), revision)
 
@@ -162,7 +162,7 @@ class KeyValue:
     # Many keys.
 
     def keys(self, filters: str | Sequence[str] = ">") -> list[str]:
-        """The keys that have a value and match ("a.*", "a.>", or several such), sorted."""
+        """The keys that have a value and match ("a.*", "a.>", or several such filters), sorted."""
         feed = self._feed(filters)
         found = set()
         while (taken := feed.take()) != [None]:
@@ -174,7 +174,7 @@ class KeyValue:
         return sorted(found)
 
     def history(self, key: str) -> list[KeyValueEntry]:
-        """What there is of a key, markers too, oldest first; it may have wildcards."""
+        """The stored entries of a key, markers included, oldest first; the key may have wildcards."""
         with self.watch(key, include_history=True) as watcher:
             found = []
             for entry in watcher:
@@ -194,11 +194,11 @@ class KeyValue:
         resume_from: int | None = None,
         timeout: float | None = None,
     ) -> Watcher[KeyValueEntry]:
-        """The newest entry of each key that matches, one None after them, then every change as it is committed.
+        """The newest entry of each matching key, then one None, then every change as it is committed.
 
-        include_history: first every entry there is. updates_only: only what comes, and no None. ignore_deletes: no
-        markers. meta_only: no values. resume_from: first every entry from a revision on. With `timeout` it ends when
-        nothing has come for so many seconds.
+        include_history: start with every stored entry. updates_only: only new entries, and no None. ignore_deletes: no
+        markers. meta_only: no values. resume_from: start with every entry from a revision on. With `timeout`, the watch
+        ends when nothing has arrived for that many seconds.
         """
         feed = self._feed(keys, include_history, updates_only, resume_from)
         return Watcher(self._stream, feed, lambda fed: self._layout.watched(fed, ignore_deletes, meta_only), timeout)
@@ -221,8 +221,8 @@ class KeyValue:
         return KeyValueStatus(self.bucket, self._stream.config, self._stream.state())
 
     def purge_deletes(self, older_than: Duration = OLD_MARKER) -> int:
-        """Remove the markers of deleted keys, and what is below them: how many keys went. Markers younger than
-        `older_than` stay, so that those who watch see them; 0: none stays."""
+        """Remove the markers of deleted keys and everything older on those keys; returns how many keys were removed.
+        Markers younger than `older_than` stay, so that watchers see them; 0: no marker stays."""
         limit = self._stream.store.clock.wall_ns() - duration_ns(older_than)
         feed, count = self._feed(">"), 0
         while (taken := feed.take()) != [None]:
@@ -230,7 +230,7 @@ class KeyValue:
                 assert fed is not None
                 entry = self._layout.entry(fed.message)
                 if entry.is_deleted:
-                    # Up to the marker, not beyond: somebody may have put the key again.
+                    # Up to the marker only: the key may have been put again.
                     is_old = duration_ns(older_than) <= 0 or entry.time_ns <= limit
                     self._stream.purge(fed.message.subject, seq=entry.revision + (1 if is_old else 0))
                     count += is_old
@@ -241,7 +241,7 @@ class KeyValue:
 
 
 def open_key_value(database: Database, bucket: str, options: KeyValueOptions) -> KeyValue:
-    """A bucket, made where it is not there, changed where the options say something else."""
+    """Open a bucket, create it if it does not exist, or change it where the options differ."""
     layout = KeyValueLayout(bucket)
     is_new = layout.stream not in database
     if is_new and database.is_read_only:

@@ -1,7 +1,8 @@
-"""KeyValueEntry, and how a key-value bucket lies in its stream: names, keys, markers.
+"""KeyValueEntry, and how a key-value bucket is laid out in its stream: names, keys, markers.
 
-Bucket `settings` is stream `KV_settings` with subjects `$KV.settings.>`; a key is the rest of the subject, a revision
-the message's sequence. The layout is that of the NATS clients, so that they and the library see the same buckets.
+Bucket `settings` is stream `KV_settings` with subjects `$KV.settings.>`; the rest of a subject is the key, and the
+sequence of a message is its revision. The layout is that of the NATS clients, so that they and the library see the same
+buckets.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Operation = Literal["PUT", "DEL", "PURGE"]
 STREAM_PREFIX = "KV_"
 HISTORY_MAX = 64
 OPERATION = "KV-Operation"
-MARKER_REASON = "Nats-Marker-Reason"  # of a marker that the stream itself placed
+MARKER_REASON = "Nats-Marker-Reason"  # in a marker that the stream itself stored
 EXPECTED_REVISION = "Nats-Expected-Last-Subject-Sequence"
 TTL = "Nats-TTL"
 ROLLUP = "Nats-Rollup"
@@ -37,19 +38,19 @@ _REASONS: dict[str | None, Operation] = {"MaxAge": "PURGE", "Purge": "PURGE", "R
 
 
 class KeyValueOptions(TypedDict, total=False):
-    """What a key-value bucket may be given when it is made, or changed to later; None: as it is."""
+    """The options of a key-value bucket, for creating or changing it; None: unchanged."""
 
     history: int | None
-    """Entries kept of each key, 1 to 64; 1 where it is not said."""
+    """How many entries are kept of each key, 1 to 64; the default is 1."""
     ttl: Duration | None
-    """How long an entry lives: "1h", a timedelta, or seconds; for ever where it is not said."""
+    """How long an entry lives: "1h", a timedelta, or seconds; the default is for ever."""
     description: str | None
     max_value_size: int | None
     max_bytes: int | None
-    """Of the whole bucket: a put that would pass it is refused."""
+    """The limit of the whole bucket: a put that would exceed it is refused."""
     storage: Literal["file", "memory"] | None
     limit_marker_ttl: Duration | None
-    """Where entries expire, a marker says so to those who watch, and lives so long."""
+    """When an entry expires, a marker tells watchers; the marker lives this long."""
     compression: bool | None
     metadata: dict[str, str] | None
     replicas: int | None
@@ -69,9 +70,9 @@ class KeyValueEntry:
     """The entry's number in the bucket: higher is newer, over all keys."""
     time_ns: int
     operation: Operation
-    """"PUT": a value · "DEL": a marker, older entries stay in the history · "PURGE": a marker, they are gone."""
+    """"PUT": a value · "DEL": a marker, older entries stay · "PURGE": a marker, older entries are gone."""
     delta: int = 0
-    """In a watch: how many of the entries that were there when it began are still to come."""
+    """In a watch: how many of the entries that existed when it began are still to come."""
 
     @property
     def created(self) -> datetime:
@@ -84,7 +85,7 @@ class KeyValueEntry:
 
 
 class KeyValueLayout:
-    """One bucket's names. Anything that is not allowed in them raises BadBucketName or BadKey."""
+    """The names of one bucket. An invalid name raises BadBucketName or BadKey."""
 
     def __init__(self, bucket: str) -> None:
         check_bucket(bucket)
@@ -98,12 +99,13 @@ class KeyValueLayout:
         return self.prefix + key
 
     def check_ttl(self, ttl: Duration | None, config: StreamConfig) -> None:
-        """May a single entry have a time to live? Buckets that the Go client made without limit markers say no."""
+        """Check that a single entry may have a time to live: not in buckets that the Go client created without limit
+        markers."""
         if ttl is not None and not config.allow_msg_ttl:
             raise BucketError(f"bucket {self.bucket} has no ttl for single keys: open it with limit_marker_ttl")
 
     def filters(self, keys: str | Sequence[str]) -> list[str]:
-        """The subjects of some keys, with wildcards; none: every key."""
+        """The subjects of some keys, which may have wildcards; without keys, of every key."""
         wanted = [keys] if isinstance(keys, str) else list(keys)
         for key in wanted:
             if not isinstance(key, str) or not _KEY_FILTER.fullmatch(key):
@@ -122,7 +124,7 @@ class KeyValueLayout:
         )
 
     def watched(self, fed: Fed, ignore_deletes: bool, meta_only: bool) -> KeyValueEntry | None:
-        """What a watch gives of a message."""
+        """The entry that a watch yields for a message; None if it yields none."""
         if ignore_deletes and operation_of(fed.message) != "PUT":
             return None
         return self.entry(fed.message, fed.delta, meta_only=meta_only)
@@ -171,7 +173,7 @@ def check_bucket(bucket: str) -> None:
 
 
 def check_key_value(config: StreamConfig) -> None:
-    """Is a stream one that a key-value bucket can be?"""
+    """Check that a stream can be a key-value bucket."""
     if config.max_msgs_per_subject < 1:
         raise NotABucket(config.name, "it keeps any number of messages of a subject; set max_msgs_per_subject")
 
@@ -187,7 +189,7 @@ def operation_of(message: Message) -> Operation:
 
 
 def expecting(revision: int | None, ttl: Duration | None = None) -> dict[str, str]:
-    """The headers of a put that is only for a key at `revision` (None: at any), and lives for `ttl`."""
+    """The headers of a put that requires the key to be at `revision` (None: at any), and lives for `ttl`."""
     headers: dict[str, str] = {}
     if revision is not None:
         headers[EXPECTED_REVISION] = str(revision)

@@ -1,7 +1,7 @@
-"""ObjectInfo: what an object store says of an object, and how objects lie in their stream.
+"""ObjectInfo: what an object store records about an object, and how objects are laid out in their stream.
 
-Object store `files` is stream `OBJ_files`: chunks on `$O.files.C.<nuid>`, and on `$O.files.M.<name in base64>` one JSON
-message that names them. The layout is that of the NATS clients, so that they and the library see the same objects.
+Object store `files` is stream `OBJ_files`: chunks are on `$O.files.C.<nuid>`, and one JSON message on `$O.files.M.<name
+in base64>` names them. The layout is that of the NATS clients, so that they and the library see the same objects.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ ObjectHeaders = Mapping[str, str | Sequence[str]]
 
 
 class ObjectStoreOptions(TypedDict, total=False):
-    """What an object store may be given when it is made, or changed to later; None: as it is."""
+    """The options of an object store, for creating or changing it; None: unchanged."""
 
     description: str | None
     ttl: Duration | None
-    """How long an object lives: "7d", a timedelta, or seconds; for ever where it is not said."""
+    """How long an object lives: "7d", a timedelta, or seconds; the default is for ever."""
     max_bytes: int | None
-    """Of the whole store: a put that would pass it is refused."""
+    """The limit of the whole store: a put that would exceed it is refused."""
     storage: Literal["file", "memory"] | None
     compression: bool | None
     metadata: dict[str, str] | None
@@ -47,7 +47,7 @@ class ObjectStoreOptions(TypedDict, total=False):
 
 
 class ObjectLink(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an object that is a link leads to: an object of a store, or, without a name, a whole store."""
+    """The target of a link: an object of a store or, without a name, a whole store."""
 
     bucket: str
     name: str = ""
@@ -59,12 +59,12 @@ class ObjectOptions(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ObjectInfo(msgspec.Struct, frozen=True):
-    """An object's name, and what is known of it."""
+    """An object's name and metadata."""
 
     name: str
     bucket: str
     nuid: str
-    """Names its chunks: another put of the same name has another one."""
+    """The name of its chunks; each put of the same object gets a new one."""
     size: int = 0
     chunks: int = 0
     digest: str = ""
@@ -86,11 +86,11 @@ class ObjectInfo(msgspec.Struct, frozen=True):
 
 
 class _Meta(msgspec.Struct):
-    """The JSON of a meta message, whoever wrote it. Its `mtime` is not read: the message's own time is exact."""
+    """The JSON of a meta message of any client. Its `mtime` is not read, since the message's own time is exact."""
 
     name: str
     bucket: str
-    nuid: str | None = None  # nats.js gives a link none
+    nuid: str | None = None  # nats.js writes none for a link
     description: str | None = None
     headers: dict[str, str | list[str]] | None = None
     metadata: dict[str, str] | None = None
@@ -102,7 +102,7 @@ class _Meta(msgspec.Struct):
 
 
 class ObjectLayout:
-    """One object store's names. A name that no store can have raises BadBucketName."""
+    """The names of one object store. An invalid name raises BadBucketName."""
 
     def __init__(self, bucket: str) -> None:
         check_bucket(bucket)
@@ -119,7 +119,7 @@ class ObjectLayout:
         return f"$O.{self.bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
 
     def info(self, message: Message) -> ObjectInfo:
-        """What a meta message says; BadObject where it does not say it."""
+        """The object that a meta message describes; raises BadObject if the message is invalid."""
         try:
             meta = msgspec.json.decode(message.data, type=_Meta)
             if not meta.nuid and (meta.options is None or meta.options.link is None):
@@ -143,7 +143,7 @@ class ObjectLayout:
         )
 
     def _name(self, subject: str) -> str:
-        """The name of an object by its subject, for an error."""
+        """The name of an object from its subject, for an error."""
         text = subject.rpartition(".")[2]
         try:
             return base64.urlsafe_b64decode(text).decode()
@@ -179,7 +179,7 @@ class ObjectLayout:
 
 
 def encode_meta(info: ObjectInfo, now_ns: int) -> bytes:
-    """The meta message of an object, in the order in which the Go client writes it."""
+    """The meta message of an object, with its fields in the Go client's order."""
     fields = {"name": info.name, "description": info.description, "headers": info.headers, "metadata": info.metadata}
     options = msgspec.to_builtins(info.options)
     plain = {key: value for key, value in (fields | {"options": options}).items() if value}
@@ -198,5 +198,5 @@ def encode_digest(digest: bytes) -> str:
 
 
 def make_nuid() -> str:
-    """A name for chunks that no other object has."""
+    """A new unique name for the chunks of an object."""
     return "".join(secrets.choice(DIGITS) for _ in range(NUID_SIZE))

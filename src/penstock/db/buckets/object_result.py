@@ -1,4 +1,4 @@
-"""ObjectResult: an object that is read: all at once, as a file, or chunk by chunk; its digest is checked at its end."""
+"""ObjectResult: reads an object all at once, as a file, or chunk by chunk, and checks its digest at the end."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class ObjectResult(io.RawIOBase):
-    """A readable binary file with `.info`. Read in one go (`.data`), in parts (`read`), or in chunks (`iter_chunks`).
+    """A readable binary file with `.info`. Read it at once (`.data`), in parts (`read`), or in chunks (`iter_chunks`).
 
-    The last part comes only after the size and the digest of the whole were found to be right; BadObject otherwise,
-    and where the object was deleted or replaced while it was read.
+    The last part is returned only after the size and digest of the whole object proved right; otherwise, or if the
+    object was deleted or replaced while it was read, BadObject is raised.
     """
 
     def __init__(self, info: ObjectInfo, stream: Stream, subject: str) -> None:
@@ -31,7 +31,7 @@ class ObjectResult(io.RawIOBase):
 
     def _checked(self, stream: Stream, subject: str) -> Iterator[bytes]:
         digest, size, count = hashlib.sha256(), 0, 0
-        held: bytes | None = None  # the last chunk is given when the whole is known to be right
+        held: bytes | None = None  # the last chunk is returned only when the whole object proved right
         for message in stream.read(subject) if self.info.size else ():
             digest.update(message.data)
             size += len(message.data)
@@ -53,7 +53,7 @@ class ObjectResult(io.RawIOBase):
 
     @property
     def data(self) -> bytes:
-        """All of it; for a large one, read it in parts."""
+        """The whole content; read a large object in parts instead."""
         if self._data is None:
             if self._is_begun:
                 raise ValueError(f"object {self.info.name!r} was read in part already: get it again for all of it")
@@ -61,7 +61,7 @@ class ObjectResult(io.RawIOBase):
         return self._data
 
     def iter_chunks(self) -> Iterator[bytes]:
-        """What was not read yet, in chunks as they were put."""
+        """The rest of the content, in the chunks in which it was put."""
         self._is_begun = True
         if self._left:
             rest, self._left = bytes(self._left), memoryview(b"")
@@ -94,6 +94,6 @@ class ObjectResult(io.RawIOBase):
 
 
 def _same_case(digest: str) -> str:
-    """A digest as we write its kind: some clients write it in small letters."""
+    """A digest with its algorithm in the case that we write: some clients write it in lower case."""
     kind, sign, rest = digest.partition("=")
     return kind.upper() + sign + rest

@@ -54,7 +54,7 @@ Source = bytes | bytearray | memoryview | str | os.PathLike[str] | BinaryIO
 
 @dataclass(frozen=True, slots=True)
 class ObjectStoreStatus:
-    """What an object store is and holds."""
+    """The configuration and contents of an object store."""
 
     bucket: str
     config: StreamConfig
@@ -66,7 +66,7 @@ class ObjectStoreStatus:
 
     @property
     def size(self) -> int:
-        """Bytes of all chunks and metas."""
+        """The bytes of all chunks and meta messages."""
         return self.state.bytes
 
     @property
@@ -80,7 +80,8 @@ class ObjectStoreStatus:
 
 
 class ObjectStore:
-    """An object store. Thread-safe. A put is there, whole, when it returns; until then the name has what it had."""
+    """An object store. Thread-safe. When `put` returns, the object is stored completely; until then, the name has its
+    old object."""
 
     def __init__(self, database: Database, stream: Stream, layout: ObjectLayout) -> None:
         self._database = database
@@ -108,10 +109,10 @@ class ObjectStore:
         metadata: dict[str, str] | None = None,
         chunk_size: int = CHUNK_SIZE,
     ) -> ObjectInfo:
-        """Store an object: bytes, an open binary file, or the path of one. What the name had before goes."""
+        """Store an object: bytes, an open binary file, or the path of one. It replaces the name's previous object."""
         if chunk_size < 1:
             raise ValueError(f"chunk_size {chunk_size} is not above 0")
-        self._layout.meta(name)  # a name that cannot be is refused before anything is read
+        self._layout.meta(name)  # refuse an invalid name before anything is read
         nuid = make_nuid()
         subject = self._layout.chunks(nuid)
         digest, size, count = hashlib.sha256(), 0, 0
@@ -135,7 +136,7 @@ class ObjectStore:
                 metadata=metadata or {},
                 options=ObjectOptions(max_chunk_size=chunk_size),
             )
-            with self._stream.locked():  # what was there when ours took its place, also where two put at once
+            with self._stream.locked():  # the object that this one replaces, even if two puts run at once
                 before = self._find(name)
                 info = self._publish_meta(info)
         except BaseException:
@@ -149,17 +150,17 @@ class ObjectStore:
         try:
             self._stream.publish_many([(subject, chunk) for chunk in chunks])
         except PublishRefused as error:
-            self._stream.purge(subject)  # those of this group that were taken
+            self._stream.purge(subject)  # the chunks of this group that were stored
             raise error.refused[0][1] from None
 
     def _publish_meta(self, info: ObjectInfo) -> ObjectInfo:
-        """The caller holds the stream's lock, with which it has looked at what there is."""
+        """Publish a meta message; the caller holds the stream's lock and has checked the current one under it."""
         now = self._stream.store.clock.wall_ns()
         ack = self._stream.publish(self._layout.meta(info.name), encode_meta(info, now), ROLLUP)
         return msgspec.structs.replace(info, time_ns=self._stream.get(ack.seq).time_ns)
 
     def _purge_chunks(self, info: ObjectInfo | None) -> None:
-        """An object is there no more: its chunks go."""
+        """Delete the chunks of an object that was replaced or deleted."""
         if info is not None and not info.is_deleted and info.nuid:
             self._stream.purge(self._layout.chunks(info.nuid))
 
@@ -168,7 +169,7 @@ class ObjectStore:
     def get(self, name: str, *, show_deleted: bool = False) -> ObjectResult:
         """An object: `.info`, and its bytes as `.data`, as an open binary file, or chunk by chunk. Links are followed.
 
-        Its size and digest are checked when its end is reached: BadObject where they differ from what was put.
+        Size and digest are checked at the end; BadObject is raised if they differ from what was put.
         """
         store, info = self, self.info(name, show_deleted=show_deleted)
         for _ in range(LINKS_MAX):
@@ -181,7 +182,7 @@ class ObjectStore:
         raise BadLink(f"object {name!r} of object store {self.bucket}: more than {LINKS_MAX} links lead nowhere")
 
     def info(self, name: str, *, show_deleted: bool = False) -> ObjectInfo:
-        """What is known of an object; ObjectNotFound without one."""
+        """The metadata of an object; raises ObjectNotFound if there is none."""
         info = self._find(name)
         if info is None:
             raise ObjectNotFound(self.bucket, name)
@@ -194,7 +195,7 @@ class ObjectStore:
         return None if message is None else self._layout.info(message)
 
     def list(self, *, show_deleted: bool = False) -> list[ObjectInfo]:
-        """The objects there are, by name."""
+        """The metadata of all objects, ordered by name."""
         feed, found = self._feed(), []
         while (taken := feed.take()) != [None]:
             found += [info for fed in taken if fed and (info := self._watched(fed, not show_deleted)) is not None]
@@ -208,10 +209,10 @@ class ObjectStore:
         ignore_deletes: bool = False,
         timeout: float | None = None,
     ) -> Watcher[ObjectInfo]:
-        """What is known of each object there is, one None after them, then every change as it is committed.
+        """The metadata of each object, then one None, then every change as it is committed.
 
-        include_history: first every change that is still kept. updates_only: only what comes, and no None.
-        ignore_deletes: no deleted ones. With `timeout` it ends when nothing has come for so many seconds.
+        include_history: start with every stored change. updates_only: only new changes, and no None. ignore_deletes: no
+        deleted objects. With `timeout`, the watch ends when nothing has arrived for that many seconds.
         """
         feed = self._feed(include_history, updates_only)
         return Watcher(self._stream, feed, lambda fed: self._watched(fed, ignore_deletes), timeout)
@@ -224,14 +225,14 @@ class ObjectStore:
 
     def _watched(self, fed: Fed, ignore_deletes: bool) -> ObjectInfo | None:
         if not fed.message.data:
-            return None  # a marker of the stream's own
+            return None  # a marker that the stream itself stored
         info = self._layout.info(fed.message)
         return None if ignore_deletes and info.is_deleted else info
 
     # Changes.
 
     def delete(self, name: str) -> ObjectInfo:
-        """Delete an object: its chunks go, and that there was one stays known (`show_deleted`)."""
+        """Delete an object with its chunks; its metadata stays, marked as deleted (`show_deleted`)."""
         with self._stream.locked():
             info = self.info(name)
             gone = msgspec.structs.replace(info, is_deleted=True, size=0, chunks=0, digest="")
@@ -248,7 +249,7 @@ class ObjectStore:
         headers: ObjectHeaders | None = None,
         metadata: dict[str, str] | None = None,
     ) -> ObjectInfo:
-        """Change what is said of an object, or its name; what is not given stays."""
+        """Change an object's metadata or name; what is not given stays."""
         changes: dict[str, Any] = {
             "name": new_name,
             "description": description,
@@ -267,7 +268,7 @@ class ObjectStore:
         return info
 
     def add_link(self, name: str, target: ObjectInfo | str) -> ObjectInfo:
-        """Let a name lead to an object, of this store or (an ObjectInfo) of another."""
+        """Store a link to an object of this store or (with an ObjectInfo) of another."""
         info = self.info(target) if isinstance(target, str) else target
         if info.is_deleted:
             raise BadLink(f"link {name!r} of object store {self.bucket}: object {info.name!r} was deleted")
@@ -276,7 +277,7 @@ class ObjectStore:
         return self._put_link(name, ObjectLink(info.bucket, info.name))
 
     def add_bucket_link(self, name: str, store: ObjectStore | str) -> ObjectInfo:
-        """Let a name lead to a whole object store."""
+        """Store a link to a whole object store."""
         bucket = store if isinstance(store, str) else store.bucket
         return self._put_link(name, ObjectLink(ObjectLayout(bucket).bucket))
 
@@ -291,7 +292,7 @@ class ObjectStore:
     # The store.
 
     def seal(self) -> None:
-        """Allow no more changes, ever."""
+        """Refuse all changes from now on, for ever."""
         self._database.stream(self._layout.stream, sealed=True)
 
     def status(self) -> ObjectStoreStatus:
@@ -302,7 +303,7 @@ class ObjectStore:
 
 
 def open_object_store(database: Database, bucket: str, options: ObjectStoreOptions) -> ObjectStore:
-    """An object store, made where it is not there, changed where the options say something else."""
+    """Open an object store, create it if it does not exist, or change it where the options differ."""
     layout = ObjectLayout(bucket)
     is_new = layout.stream not in database
     if is_new and database.is_read_only:
@@ -312,7 +313,7 @@ def open_object_store(database: Database, bucket: str, options: ObjectStoreOptio
 
 
 def find_object_store(database: Database, bucket: str) -> ObjectStore:
-    """An object store that is there; BucketNotFound otherwise."""
+    """An existing object store; raises BucketNotFound otherwise."""
     layout = ObjectLayout(bucket)
     if layout.stream not in database:
         raise BucketNotFound(bucket, "object store", database.path, object_store_names(database))
@@ -341,7 +342,7 @@ def _opened(data: Source) -> Iterator[BinaryIO]:
 
 
 def _groups(file: BinaryIO, chunk_size: int) -> Iterator[list[bytes]]:
-    """The chunks of a file, as many at once as one commit is worth."""
+    """The chunks of a file, in groups that are committed together."""
     group: list[bytes] = []
     while chunk := _read_full(file, chunk_size):
         group.append(chunk)
@@ -353,7 +354,7 @@ def _groups(file: BinaryIO, chunk_size: int) -> Iterator[list[bytes]]:
 
 
 def _read_full(file: BinaryIO, size: int) -> bytes:
-    """`size` bytes, or those up to the end: a pipe gives them in pieces."""
+    """Read `size` bytes, or fewer at the end of the file: a pipe returns them in pieces."""
     parts: list[bytes] = []
     left = size
     while left:

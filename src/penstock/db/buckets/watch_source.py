@@ -1,4 +1,4 @@
-"""WatchSource: the messages of a watch, without waiting: those that are stored, None after them, then new ones."""
+"""WatchSource: the messages of a watch, without waiting: first the stored ones, then None, then new ones."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from penstock.errors import ReadError
 from penstock.store.read.message import Message
 
 What = Literal["last", "all", "new"]
-TAKE_MAX = 256  # messages of one look, under short holds of the stream's lock
+TAKE_MAX = 256  # messages per `take`, each read briefly under the stream's lock
 _END = 2**63 - 1
 
 
 class Fed(NamedTuple):
     message: Message
-    delta: int  # how many of the first ones are still to come after it
+    delta: int  # how many of the initial messages are still to come after it
 
 
 class WatchSource:
-    """The messages of some filters: the newest of each subject ("last"), every one from a sequence on ("all"), or
-    none ("new"), as they are when the feed is made; then whatever comes after. One thread at a time uses it."""
+    """The messages that match some filters: initially the newest of each subject ("last"), all from a sequence on
+    ("all"), or none ("new"), as of the source's creation; then every later one. Used by one thread at a time."""
 
     def __init__(self, stream: Stream, filters: list[str], what: What, start_seq: int = 1) -> None:
         self._stream = stream
         self._filters = filters
         self._seqs: deque[int] = deque()
-        self._left = 0  # of the first ones, where they are not listed
+        self._left = 0  # initial messages still to come, if they are not listed
         if what == "new":
             self._stop_seq = stream._fresh(lambda store: store.engine.committed_seq) + 1
         else:
@@ -43,7 +43,7 @@ class WatchSource:
         self._is_marker_due = what != "new"
 
     def take(self) -> list[Fed | None]:
-        """What there is to give now, some of it at least; None: all of the first ones were given."""
+        """The messages that are ready, at most TAKE_MAX; None among them marks the end of the initial ones."""
         if self._seqs:
             return self._listed()
         if self._next_seq < self._stop_seq:
@@ -63,7 +63,7 @@ class WatchSource:
             try:
                 message = self._stream.get(seq)
             except ReadError:
-                continue  # it went meanwhile: what took its place, if anything did, comes later
+                continue  # it was removed meanwhile: its replacement, if there is one, comes later
             found.append(Fed(message, len(self._seqs)))
         return found or self.take()
 

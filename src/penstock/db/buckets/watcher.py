@@ -1,4 +1,5 @@
-"""Watcher: what a bucket's `watch` gives, for threads. `penstock.aio.watcher` has the one for event loops."""
+"""Watcher: the iterator that a bucket's `watch` returns, for threads. `penstock.aio.watcher` has the one for event
+loops."""
 
 from __future__ import annotations
 
@@ -16,16 +17,16 @@ T = TypeVar("T")
 
 
 class Watcher(Generic[T], Iterator[T | None]):
-    """An endless iterator: what there is, one None after it, then every change as it is committed.
+    """An endless iterator: the current entries, one None, then every change as it is committed.
 
-    With a timeout it ends when nothing has come for so long; iterating again waits anew. `close` ends it, also from
-    another thread; so do `with`, letting go of it, and closing the database.
+    With a timeout it ends when nothing has arrived for that long; iterating again starts a new wait. It also ends with
+    `close`, even from another thread, with `with`, when it is garbage-collected, and when the database is closed.
     """
 
     def __init__(
         self, stream: Stream, feed: WatchSource, convert: Callable[[Fed], T | None], timeout: float | None
     ) -> None:
-        """`convert` makes what is given of a message, None where it is to be left out."""
+        """`convert` makes the item to yield from a message; None leaves the message out."""
         self._stream = stream
         self._feed = feed
         self._convert = convert
@@ -56,7 +57,7 @@ class Watcher(Generic[T], Iterator[T | None]):
         raise StopIteration
 
     def close(self) -> None:
-        """End the iteration, also one that waits in another thread. Twice is harmless."""
+        """End the iteration, even one that waits in another thread. Closing twice is harmless."""
         if not self._is_closed:
             self._is_closed = True
             self._stream.listeners.remove(self._woken.set)
@@ -76,7 +77,7 @@ class Watcher(Generic[T], Iterator[T | None]):
 
 
 def converted(taken: list[Fed | None], convert: Callable[[Fed], T | None]) -> Iterator[T | None]:
-    """What is given of a feed's messages; its None stays where it is."""
+    """The items to yield for a source's messages; the source's None stays in its place."""
     for fed in taken:
         if fed is None:
             yield None
