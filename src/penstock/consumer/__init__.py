@@ -1,4 +1,5 @@
-"""A JetStream consumer: who has seen what. Its configuration and rules, pull requests, ack subjects and payloads.
+"""A JetStream consumer: which messages were delivered and acknowledged. Its configuration and rules, pull requests, ack
+subjects and payloads.
 
-Nothing here touches a disk, a socket or a clock: time comes in as an argument.
+Nothing here touches a disk, a socket or a clock: time is passed in as an argument.
 """

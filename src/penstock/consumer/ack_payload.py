@@ -1,6 +1,6 @@
-"""What a client says about a message: the payload of an ack. Rules: the JetStream API of nats-server 2.15.
+"""The payload of an ack: what a client reports about a message. Rules: the JetStream API of nats-server 2.15.
 
-Where nothing is meant (`UNKNOWN`) nothing happens, but who asked for an answer gets it.
+A payload without a meaning (`UNKNOWN`) changes nothing, but a client that asked for an answer gets one.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class AckKind(Enum):
 
 
 class Ack(NamedTuple):
-    """An ack as it was said.
+    """An ack as received.
 
-    `delay_ns` is a nak's, None where it has none or one that cannot be read (`bad_delay` is that): the message comes
-    again at once. `reason` is a term's, `request` the pull request of a next.
+    `delay_ns` belongs to a nak: None if it has none, or one that cannot be read (then `bad_delay` holds it), and the
+    message is delivered again at once. `reason` belongs to a term, `request` is the pull request of a next.
     """
 
     kind: AckKind
@@ -49,7 +49,7 @@ _NAK_OPTIONS = Struct("server.ConsumerNakOptions", {"delay": "time.Duration"})
 
 
 def parse_ack(payload: bytes) -> Ack:
-    """The ack that a payload says."""
+    """The ack in a payload."""
     whole = _WHOLE.get(payload)
     if whole is not None:
         return whole

@@ -1,4 +1,4 @@
-"""Blanks around the payloads that clients send, trimmed as Go trims them."""
+"""Trims blanks around the payloads that clients send, as Go does."""
 
 from __future__ import annotations
 

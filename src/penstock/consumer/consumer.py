@@ -1,4 +1,5 @@
-"""Consumer: one consumer of a stream, as both doors see it: its configuration, its place, what the log keeps of it."""
+"""Consumer: one consumer of a stream, as both the library and the server use it: its configuration, its progress, and
+what the log stores about it."""
 
 from __future__ import annotations
 
@@ -26,13 +27,13 @@ _Seq = Annotated[int, msgspec.Meta(ge=0, le=SEQ_MAX)]
 
 
 class Meta(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the log keeps of a consumer beside its state."""
+    """What the log stores about a consumer besides its state."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
     created_ns: Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
     config: ConsumerConfig
-    resume_seq: _Seq = 0  # last per subject: where it goes on after the list; 0: there is no list
-    replay_to: _Seq = 0  # replay original: up to which sequence
+    resume_seq: _Seq = 0  # last per subject: where it continues after the list; 0: there is no list
+    replay_to: _Seq = 0  # replay original: up to this sequence
 
 
 _DECODER = msgspec.json.Decoder(Meta)
@@ -43,7 +44,7 @@ def encode_meta(meta: Meta) -> bytes:
 
 
 def decode_meta(raw: bytes) -> Meta:
-    """What `encode_meta` wrote; ValueError where it is something else, or of a consumer that cannot be."""
+    """Decode what `encode_meta` wrote; ValueError if it is something else, or describes an impossible consumer."""
     try:
         meta = _DECODER.decode(raw)
     except RecursionError:
@@ -57,8 +58,8 @@ def decode_meta(raw: bytes) -> Meta:
 
 
 def table_of(meta: Meta, state: bytes, notes: list[bytes], last_seq: int = SEQ_MAX) -> AckTable:
-    """The deliveries that the log tells of, with the machine clock's times; ValueError where it cannot be, in a stream
-    that goes up to `last_seq`."""
+    """The deliveries that the log records, with the machine clock's times. Raises ValueError if they are impossible in
+    a stream whose last sequence is `last_seq`."""
     table = AckTable.decode(state, POLICIES[meta.config.ack_policy])
     for note in notes:
         table.apply(note)
@@ -68,7 +69,7 @@ def table_of(meta: Meta, state: bytes, notes: list[bytes], last_seq: int = SEQ_M
 
 
 def wait_max_ns(config: ConsumerConfig) -> int:
-    """How long a message waits for its ack at most, before it comes again."""
+    """The longest time that a message waits for its ack before it is delivered again."""
     return max(config.ack_wait, *config.backoff, 0)
 
 
@@ -78,7 +79,7 @@ def last_seqs(store: Store, filters: Sequence[str], upto: int) -> list[int]:
 
 
 class Consumer:
-    """One consumer. Its engine knows what comes next; everything here belongs to the holder of the stream's lock."""
+    """One consumer. Its engine knows what comes next. Everything here is used under the stream's lock."""
 
     __slots__ = (
         "config", "created_ns", "engine", "is_deleted", "keepers", "last_active_ns", "made_ns", "meta", "name",
@@ -94,16 +95,16 @@ class Consumer:
         windows: BlockCache,
         lasts: Sequence[int] | None = None,
     ) -> None:
-        """`lasts` is the list that ends at `meta.resume_seq`, where it is known already."""
+        """`lasts` is the list that ends at `meta.resume_seq`, if it is known already."""
         self.meta = meta
         self.name = meta.name
         self.config = meta.config
         self.created_ns = meta.created_ns
-        self.number = number  # in the log; 0: it is not kept there
+        self.number = number  # its number in the log; 0: it is not stored there
         self.is_deleted = False
-        self.keepers = 0  # handles of the library that hold it: it is not inactive while there are any
-        self.last_active_ns = 0  # when one of them used it
-        self.made_ns = 0  # when this process made it; 0: it was there before
+        self.keepers = 0  # the library's open handles: while there are any, it is not inactive
+        self.last_active_ns = 0  # when one of the handles last used it
+        self.made_ns = 0  # when this process created it; 0: it existed before
         self.engine = ConsumerEngine(store.engine, table, self.config.filters, windows)
         self._configure(is_change=False)  # the deadlines in the table are those of this configuration
         if meta.resume_seq:
@@ -130,7 +131,7 @@ class Consumer:
         self.engine.paused_until_ns = min(max(pause.ns, 0), INT64_MAX) if pause is not None else 0
 
     def use(self, config: ConsumerConfig) -> None:
-        """Its configuration has changed."""
+        """Apply a changed configuration."""
         self.config = config
         self.meta = msgspec.structs.replace(self.meta, config=config)
         self._configure(is_change=True)
@@ -140,7 +141,7 @@ class Consumer:
         return self.engine.table
 
     def wall_ns(self, at_ns: int) -> int:
-        """A time of deliveries by the machine's clock; 0, which stands for never, stays."""
+        """A time of a delivery in the machine clock's time; 0, which means never, stays 0."""
         return at_ns + self.engine.offset_ns if at_ns else 0
 
     def is_paused(self, now_ns: int) -> bool:

@@ -1,7 +1,9 @@
-"""Consumers: all consumers of one stream. Who there is, what is written down of them, and what nobody needs any more.
+"""Consumers: all consumers of one stream: which exist, what the log stores about them, and which messages no consumer
+needs any more.
 
-Under the stream's lock. A change is made in memory at once; `flush`, at the end of a turn, hands what has changed to
-the log and deletes what work-queue and interest streams are done with. Rules: docs/consumers.md.
+Used under the stream's lock. A change takes effect in memory at once; `flush`, at the end of a loop iteration, hands
+the changes to the log and deletes the messages that work-queue and interest streams no longer need. Rules:
+docs/consumers.md.
 """
 
 from __future__ import annotations
@@ -40,22 +42,23 @@ Listener = Callable[[Consumer, str], None]
 class Consumers:
     """The consumers of one stream.
 
-    Always true: `by_name` has every consumer there is; the stream's rules know what they are interested in.
+    Always true: `by_name` has every consumer; the stream's rules know the subjects that the consumers want.
     """
 
     def __init__(self, rules: StreamRules, log: ConsumerLog | None, entries: Mapping[int, Entry] | None = None) -> None:
-        """`log` is None for a stream in memory, and for a reader beside a writer, which has found `entries`."""
+        """`log` is None for a stream in memory, and for a reader beside a writer, which passes the `entries` that it
+        found."""
         self.rules = rules
         self.store = rules.store
         self.log = log
         self.by_name: dict[str, Consumer] = {}
         self.on_change: list[Listener] = []
-        self._unread: dict[int, Entry] = {}  # of consumers that we do not understand
+        self._unread: dict[int, Entry] = {}  # consumers whose configuration cannot be read
         self.windows = BlockCache()
         self._touched: dict[Consumer, None] = {}
         self._offset_ns = self.store.clock.offset_ns
-        self._has_changed = False  # somebody came, went or was changed since the last flush
-        self._was_rolled_back = False  # what nobody needs any more may be there again
+        self._has_changed = False  # a consumer was created, changed or deleted since the last flush
+        self._was_rolled_back = False  # unneeded messages may have reappeared
         self._engines: list[ConsumerEngine] = []
         if entries is not None:
             self._load(entries)
@@ -83,7 +86,7 @@ class Consumers:
                 table = AckTable(POLICIES[meta.config.ack_policy], self._start(meta.config)[0])
                 self._found(f"consumer {meta.name}: its state cannot be read, and it begins anew: {error}")
                 if self.log is not None:
-                    self.log.require_fold()  # what changes from now on says nothing of the state that is there
+                    self.log.require_fold()  # later changes do not apply to the stored state
             table.logged = True
             self._add(Consumer(meta, number, self.store, table, self.windows))
 
@@ -96,11 +99,11 @@ class Consumers:
         consumer.engine.collects = self._retention != "limits"
 
     def _reconcile(self) -> None:
-        """The stream and the log may have been cut off at different moments."""
+        """Bring stream and log together: a crash may have cut them off at different moments."""
         if not self.store.is_writable:
             return
         if isinstance(self.store, FileStore):
-            # One that was reset, or made to start, far above the end has delivered nothing from up there.
+            # A consumer that was reset to, or created at, a sequence far above the end has delivered nothing there.
             tables = [one.table for one in self.by_name.values() if one.table.delivered_consumer_seq]
             self.store.lose_up_to(max((table.delivered_stream_seq for table in tables), default=0))
         for consumer in self.by_name.values():
@@ -114,7 +117,7 @@ class Consumers:
                 self._sweep()
 
     def _sweep(self) -> None:
-        """Delete what nobody needs any more, whoever it was that left it."""
+        """Delete all messages that no consumer needs any more, whatever left them behind."""
         removed = sweep(
             self.store.engine,
             self._engines,
@@ -125,7 +128,7 @@ class Consumers:
         if removed:
             self.store.commit()
 
-    # Who there is.
+    # Creating and deleting.
 
     @property
     def configs(self) -> Mapping[str, ConsumerConfig]:
@@ -133,7 +136,7 @@ class Consumers:
 
     def __call__(self) -> list[str]:
         """The names of the consumers, sorted: `stream.consumers()`. It needs no lock."""
-        return sorted(list(self.by_name))  # the list is made at once, whoever else comes or goes
+        return sorted(list(self.by_name))  # list() is atomic, even while other threads add or delete consumers
 
     def __len__(self) -> int:
         return len(self.by_name)
@@ -142,7 +145,7 @@ class Consumers:
         return iter(tuple(self.by_name.values()))
 
     def create(self, admission: Admission) -> Consumer:
-        """The consumer that `rules.admit` has let in, new or changed."""
+        """Create or change the consumer that `rules.admit` has accepted."""
         consumer = self.by_name.get(admission.name)
         if consumer is not None:
             if consumer.config != admission.config:
@@ -168,7 +171,8 @@ class Consumers:
         return consumer
 
     def _start(self, config: ConsumerConfig) -> tuple[int, int, list[int]]:
-        """The first sequence to deliver; where it goes on after the list of each subject's last (0: none); the list."""
+        """The first sequence to deliver; with a list of the last sequence of each subject, the sequence to continue
+        from after it (0: no list); and the list."""
         store, policy, resume = self.store, config.deliver_policy, 0
         lasts: list[int] = []
         last = self.rules.last_seq
@@ -181,7 +185,7 @@ class Consumers:
             start = config.opt_start_seq
         elif policy == "by_start_time":
             start = store.seq_from_time(config.opt_start_ns or 0)
-            # The reference skips ahead to a filter's first message, unless that is the stream's last one.
+            # nats-server skips ahead to a filter's first message, unless that is the stream's last one.
             firsts = [store.query.next_seq((one,), first) for one in config.filters]
             start = min((seq for seq in firsts if start <= seq < last), default=start)
         elif policy == "last_per_subject" and self.rules.config.max_msgs_per_subject != 1:
@@ -192,7 +196,7 @@ class Consumers:
         return (start if policy == "by_start_sequence" else min(start, last + 1)), resume, lasts
 
     def set_config(self, consumer: Consumer, config: ConsumerConfig) -> None:
-        """Change a consumer's configuration: by an update, a pause."""
+        """Change a consumer's configuration, because of an update or a pause."""
         has_filters = config.filters != consumer.config.filters
         consumer.use(config)
         if consumer.number:
@@ -212,13 +216,14 @@ class Consumers:
         if consumer.number:
             self._put(consumer)
         self._has_changed = True
-        self.drop_unneeded()  # what it skips, somebody else may not want either
+        self.drop_unneeded()  # no other consumer may need the messages that it skips
 
     def delete(self, name: str, *, lets_go: bool = True) -> Consumer:
-        """Remove a consumer; KeyError where there is none. What only it needed goes with it on an interest stream.
+        """Delete a consumer; KeyError if there is none. On an interest stream, the messages that only it needed are
+        deleted too.
 
-        Who does not want to wait for that, as there may be much, calls `let_go` until it is done; then its engine can
-        be released.
+        There may be many. A caller that does not want to wait for that passes lets_go=False, calls `let_go` until it
+        returns 0, and then releases the engine.
         """
         consumer = self.by_name.pop(name)
         consumer.is_deleted = True
@@ -236,9 +241,10 @@ class Consumers:
         return consumer
 
     def let_go(self, gone: Consumer, most: int, start: int = 0) -> int:
-        """Interest retention: delete what only `gone` needed, which was deleted, after a look at `most` messages.
+        """Interest retention: delete messages that only `gone`, a deleted consumer, needed; look at up to `most`
+        messages.
 
-        Where to go on; 0: that was all. What is left undone is done at the next open.
+        Returns the sequence to continue from; 0: all done. Whatever is left undone is done at the next open.
         """
         if self._retention != "interest":
             return 0
@@ -251,7 +257,7 @@ class Consumers:
 
     def _put(self, consumer: Consumer) -> None:
         assert self.log is not None
-        consumer.table.changes()  # the state has them
+        consumer.table.changes()  # discarded: the encoded state includes them
         self.log.put(consumer.number, encode_meta(consumer.meta), consumer.table.encode())
         self._note_time((consumer,))
 
@@ -259,10 +265,10 @@ class Consumers:
         for listener in tuple(self.on_change):
             listener(consumer, what)
 
-    # What they are interested in.
+    # Interest.
 
     def _use_interest(self) -> None:
-        """Tell the stream's rules which subjects somebody wants."""
+        """Tell the stream's rules which subjects the consumers want."""
         if self.rules.config.retention != "interest":
             self.rules.interest = None
             return
@@ -273,7 +279,8 @@ class Consumers:
 
     @property
     def _retention(self) -> str:
-        """Nobody knows what a consumer needs that cannot be read: where interest decides, nothing is deleted then."""
+        """The stream's retention; "limits" in place of "interest" while a consumer's configuration cannot be read: as
+        its interest is unknown, nothing is deleted."""
         retention = self.rules.config.retention
         return "limits" if self._unread and retention == "interest" else retention
 
@@ -282,7 +289,7 @@ class Consumers:
         return ACK if self._retention == "workqueue" else INTEREST
 
     def drop_unneeded(self) -> None:
-        """Interest retention: delete what no consumer wants (any more)."""
+        """Interest retention: delete messages that no consumer wants (any more)."""
         if (
             self._retention == "interest"
             and not self.store.has_deferred_writes
@@ -291,7 +298,7 @@ class Consumers:
             self.store.submit()
 
     def configured(self) -> None:
-        """The stream's configuration has changed."""
+        """Called when the stream's configuration has changed."""
         retention = self._retention
         for consumer in self.by_name.values():
             consumer.engine.collects = retention != "limits"
@@ -299,7 +306,7 @@ class Consumers:
         self.drop_unneeded()
 
     def purged(self, subject: str = "") -> None:
-        """The stream was purged of a subject: those who wanted nothing else go on at its beginning."""
+        """The stream was purged of a subject: consumers that want nothing else continue at the stream's beginning."""
         first = self.store.index.first_seq
         for consumer in self.by_name.values():
             filters = consumer.config.filters or (">",)
@@ -307,21 +314,21 @@ class Consumers:
                 consumer.engine.purged(first)
             self.touch(consumer)
 
-    # What is written down.
+    # The log.
 
     def touch(self, consumer: Consumer) -> None:
-        """It has delivered, or was told something."""
+        """Note that a consumer has delivered a message or received an ack."""
         self._touched[consumer] = None
 
     def touch_all(self) -> None:
-        """Messages left the stream: whoever had one pending has changed."""
+        """Messages left the stream: note that every consumer may have lost pending ones."""
         for consumer in self.by_name.values():
             self._touched[consumer] = None
 
     def flush(self) -> int:
-        """Write down what has changed, delete what nobody needs any more: the log's position after it.
+        """Hand all changes to the log, and delete messages that no consumer needs any more; returns the log's position.
 
-        Nothing waits for a disk.
+        This does not wait for a disk.
         """
         touched, self._touched = self._touched, {}
         try:
@@ -332,7 +339,7 @@ class Consumers:
         return position
 
     def _retire(self) -> int:
-        """Delete what consumers are done with and nobody else needs: how many."""
+        """Delete messages that consumers have finished with and no other consumer needs; returns how many."""
         stream_engine, now = self.store.engine, self.store.clock.now_ns()
         removed = retire(stream_engine, self._engines, self._reason, now)
         if self._was_rolled_back and self.store.engine.log.failure() is None:
@@ -345,7 +352,7 @@ class Consumers:
         self._was_rolled_back = True
 
     def _write_down(self, touched: Iterable[Consumer]) -> int:
-        """Hand what has changed to the log: its position after that."""
+        """Hand all changes to the log; returns the log's position after them."""
         log = self.log
         if log is None:
             return 0
@@ -360,11 +367,13 @@ class Consumers:
                     log.note(consumer.number, changes)
                     has_notes = True
         self._has_changed = False
-        if self._offset_ns != self.store.clock.offset_ns:  # it was set: what is pending is told anew, in its times
+        if (
+            self._offset_ns != self.store.clock.offset_ns
+        ):  # the clock was set: store the pending messages with new times
             self._offset_ns = self.store.clock.offset_ns
             if any(consumer.number and consumer.table.pending_count for consumer in self.by_name.values()):
                 log.require_fold()
-        if log.wants_fold:  # it has grown, or did not hold, or a write has failed: also where nothing has changed now
+        if log.wants_fold:  # it has grown, was invalid, or a write failed: fold even without changes
             self._fold(log)
         elif not has_notes:
             return log.position
@@ -373,7 +382,7 @@ class Consumers:
     def _fold(self, log: ConsumerLog) -> None:
         kept = [consumer for consumer in self.by_name.values() if consumer.number]
         for consumer in kept:
-            consumer.table.changes()  # the states have them
+            consumer.table.changes()  # discarded: the encoded states include them
         told = [(consumer.number, encode_meta(consumer.meta), consumer.table.encode()) for consumer in kept]
         log.fold(told + [(number, entry.meta, entry.state) for number, entry in self._unread.items()])
         for number, entry in self._unread.items():
@@ -382,8 +391,8 @@ class Consumers:
         self._note_time(kept)
 
     def _note_time(self, told: Iterable[Consumer]) -> None:
-        """A state says when messages are due again, but not how late it was when that was decided: a note does, so
-        that an open sees where the machine's clock went back since."""
+        """A state holds the times at which messages are due again, but not the time at which those were set. A note
+        adds it, so that the next open can detect that the machine's clock went back meanwhile."""
         now = self.store.clock.now_ns()
         for consumer in told:
             if self.log is not None and consumer.table.pending_count:
@@ -391,24 +400,24 @@ class Consumers:
                 self.log.note(consumer.number, consumer.table.changes())
 
     def is_durable(self, position: int) -> bool:
-        """Whether what `flush` gave this position for is safe at the store's durability."""
+        """Whether everything up to `position`, which `flush` returned, is safe at the store's durability."""
         return self.log is None or self.log.committed(position)
 
     def sync(self, position: int) -> None:
-        """Have a commit thread make it so; the log's eventfd is told."""
+        """Have a commit thread make everything up to `position` durable, and announce it on the log's eventfd."""
         if self.log is not None:
             self.log.sync(position)
 
     def wait(self) -> None:
-        """Make all that was flushed so, in this thread; raises when that fails."""
+        """Make everything flushed durable, in this thread; raises if that fails."""
         if self.log is not None:
             self.log.wait()
 
     def close(self) -> None:
-        """Write everything down; nobody delivers any more."""
+        """Write everything down; nothing is delivered any more."""
         if self.log is not None:
             self.touch_all()
-            self.log.retry()  # a write that has failed is tried once more
+            self.log.retry()  # a failed write is tried once more
             self.flush()
             self.log.close()
         self._release()
@@ -420,7 +429,7 @@ class Consumers:
         self._release()
 
     def stop_counting(self) -> None:
-        """Stay as they are: a picture of the consumers, of a reader that goes on."""
+        """Stop following the stream: the consumers stay a snapshot, for a reader that moves on."""
         for engine in self._engines:
             engine.close()
         if self._rolled_back in self.store.on_rollback:
@@ -428,7 +437,7 @@ class Consumers:
         self.windows.clear()
 
     def _release(self) -> None:
-        """Closed for good: what they have pending is written down, or of no use any more."""
+        """Closed for good: free the pending state, which is written down or no longer of use."""
         for engine in self._engines:
             engine.release()
         self.windows.clear()

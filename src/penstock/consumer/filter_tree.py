@@ -1,6 +1,6 @@
-"""Filters in a tree of their tokens, to find one that has all the subjects of another.
+"""Filters in a tree of their tokens, to find a filter that covers another.
 
-Tens of thousands of filters fit into a request: to compare each with each would hold up everybody else.
+Tens of thousands of filters fit into a request: comparing each with each would block all other clients.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-_END = ""  # stands where a filter ends: no token is empty
+_END = ""  # marks the end of a filter: no token is empty
 
 
 class FilterTree:
@@ -26,7 +26,7 @@ class FilterTree:
         """Whether another filter of the tree matches every subject that `text`, which may be in it, matches."""
         tokens = text.split(".")
         size = len(tokens)
-        todo = [(self._root, 0, True)]  # where we are, tokens behind us, and whether the way is that of `text` itself
+        todo = [(self._root, 0, True)]  # node, tokens consumed, and whether the path so far is that of `text` itself
         while todo:
             node, index, is_own = todo.pop()
             if index == size:

@@ -1,4 +1,5 @@
-"""What the files of a stream tell of its consumers, without whoever runs them: for `penstock inspect` and Spark."""
+"""What the files of a stream record about its consumers, without the process that runs them: for `penstock inspect` and
+Spark."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from penstock.store.read.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOverview:
-    """One consumer, as it was written down last; times are Unix nanoseconds, 0: never."""
+    """One consumer as last stored; times are Unix nanoseconds, 0: never."""
 
     name: str
     is_durable: bool
@@ -27,14 +28,14 @@ class ConsumerOverview:
     ack_floor_consumer_seq: int
     num_ack_pending: int
     num_redelivered: int
-    num_pending: int  # messages that it has not got yet: its lag
-    given_up: tuple[int, ...]  # messages that were delivered as often as may be and not acknowledged
+    num_pending: int  # messages not delivered yet: its lag
+    given_up: tuple[int, ...]  # messages that reached max_deliver without an ack
     created_ns: int
     paused_until_ns: int
 
 
 def read_consumers(snapshot: Snapshot, report: Report | None = None) -> list[ConsumerOverview]:
-    """The consumers of a stream, by name, against its messages as they are now; what does not hold goes to `report`."""
+    """The consumers of a stream, by name, compared with its current messages; what is invalid goes to `report`."""
     consumers = load_consumers(snapshot, report)
     try:
         return [_overview(consumer) for consumer in consumers]
@@ -44,9 +45,10 @@ def read_consumers(snapshot: Snapshot, report: Report | None = None) -> list[Con
 
 
 def load_consumers(snapshot: Snapshot, report: Report | None = None) -> list[Consumer]:
-    """The same as they would run, by name: to look at, not to deliver from. The caller closes their engines."""
+    """The same consumers in their running form, by name: for inspection, not for delivery. The caller closes their
+    engines."""
     report = report if report is not None else Report()
-    # The consumers first: whatever they have got, the stream has it by then.
+    # The consumers first: every message that they have received is then in the stream.
     entries = read_entries(snapshot.disk, snapshot.paths.consumers, snapshot.stream_id, report)
     if not entries:
         return []
@@ -60,7 +62,7 @@ def load_consumers(snapshot: Snapshot, report: Report | None = None) -> list[Con
             continue
         if one.name in found:
             found[one.name].engine.close()
-        found[one.name] = one  # a higher number came later
+        found[one.name] = one  # the higher number is the newer one
     return [found[name] for name in sorted(found)]
 
 
@@ -68,7 +70,7 @@ def _consumer(snapshot: Snapshot, number: int, entry: Entry) -> Consumer:
     meta = decode_meta(entry.meta)
     table = table_of(meta, entry.state, entry.notes, snapshot.index.last_seq)
     consumer = Consumer(meta, number, snapshot, table, BlockCache())
-    consumer.engine.reconcile()  # what is pending may have left the stream since
+    consumer.engine.reconcile()  # pending messages may have left the stream since
     return consumer
 
 

@@ -1,7 +1,8 @@
-"""Pull requests: what CONSUMER.MSG.NEXT, and an ack that asks for the next message, carry.
+"""Pull requests: the payloads of CONSUMER.MSG.NEXT, and of an ack that asks for the next message.
 
-Empty (one message), a number (a batch), or a JSON object. Rules: the JetStream API of nats-server 2.15; a request that
-is refused at once gets a status (`PullRefused`) in its words, recorded in tests/parity/recorded/tables/consumer.json.
+A payload is empty (one message), a number (a batch), or a JSON object. Rules: the JetStream API of nats-server 2.15; a
+request that is refused at once gets a status (`PullRefused`) with nats-server's text, recorded in
+tests/parity/recorded/tables/consumer.json.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _NUMBER = re.compile(rb"[+-]?[0-9]{1,40}")
 
 
 class PullRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request as it was said, in the names of its JSON; durations are nanoseconds.
+    """A request as received, with the names of its JSON; durations are nanoseconds.
 
-    `expires` 0: it waits for as long as somebody listens; below 0: it has expired already.
+    `expires` 0: it waits for as long as its client is subscribed; below 0: it has expired already.
     """
 
     expires: Int64 = 0
@@ -40,13 +41,13 @@ class PullRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def count(self) -> int:
-        """How many messages are wanted; a batch that is not given, or no number above 0, is one."""
+        """The number of messages wanted; a missing batch, or one that is not above 0, means one."""
         return max(self.batch, 1)
 
 
 _ONE = PullRequest(batch=1)
 _FAST = msgspec.json.Decoder(PullRequest)
-# The reference's decoder names this struct by nothing at all.
+# nats-server's decoder has no name for this struct.
 _REQUEST = Struct(
     "server.",
     {
@@ -65,9 +66,9 @@ _REQUEST = Struct(
 
 
 def read_pull(payload: bytes, config: ConsumerConfig, pin_id: str = "") -> PullRequest:
-    """The request in `payload` to a consumer; PullRefused where it is answered with a status at once.
+    """The request in `payload` to a consumer; raises PullRefused if it is answered with a status at once.
 
-    `pin_id` is that of the client the consumer is pinned to, if it is.
+    `pin_id` is the id of the client that the consumer is pinned to, if any.
     """
     if config.is_push:
         raise PullRefused(409, "Consumer is push based")
@@ -80,7 +81,7 @@ def read_pull(payload: bytes, config: ConsumerConfig, pin_id: str = "") -> PullR
 
 
 def parse_pull(payload: bytes) -> PullRequest:
-    """The request in `payload`; PullRefused where its JSON, or its heartbeat, is not what it should be."""
+    """The request in `payload`; raises PullRefused if its JSON or its heartbeat is invalid."""
     body = trim(payload)
     if not body.startswith(b"{"):
         if _NUMBER.fullmatch(body) and -(2**63) <= int(body) < 2**63:
@@ -96,7 +97,7 @@ def parse_pull(payload: bytes) -> PullRequest:
 
 
 def _parse_slowly(body: bytes) -> PullRequest:
-    """What the fast decoder does not take: names in other cases, unknown ones, null, and what is wrong."""
+    """Parse what the fast decoder refuses: names in another case, unknown names, null, and invalid requests."""
     try:
         return PullRequest(**decode_one(body, _REQUEST))
     except InvalidJson as error:
@@ -104,7 +105,7 @@ def _parse_slowly(body: bytes) -> PullRequest:
 
 
 def _twice(ns: int) -> int:
-    """Twice a duration in 64 bits: the reference lets it wrap around."""
+    """Twice a duration in 64 bits; it wraps around, as in nats-server."""
     return (2 * ns + 2**63) % 2**64 - 2**63
 
 

@@ -1,4 +1,5 @@
-"""The requests that change a consumer apart from CREATE: pause, unpin, reset; and a stream's limits beside consumers.
+"""The requests besides CREATE that change a consumer: pause, unpin, reset; and the check of a stream's limits against
+its consumers.
 
 Rules: the JetStream API of nats-server 2.15; answers are recorded in tests/parity/recorded/tables/consumer.json.
 """
@@ -36,7 +37,8 @@ _RESET = Struct("server.JSApiConsumerResetRequest", {"seq": "uint64"})
 
 
 def decode_pause(raw: bytes, *, strict: bool = True) -> Moment | None:
-    """Until when a PAUSE request wants the consumer to rest, in UTC; None: it resumes, as with any body but JSON."""
+    """The end of the pause that a PAUSE request asks for, in UTC; None: the consumer resumes, as it does for any body
+    that is not JSON."""
     if raw.lstrip(b" \t\r\n")[:1] not in (b"{", b"["):
         return None
     until: Moment | None = decode(raw, _PAUSE, strict=strict).get("pause_until")
@@ -44,7 +46,7 @@ def decode_pause(raw: bytes, *, strict: bool = True) -> Moment | None:
 
 
 def with_pause(config: ConsumerConfig, until: Moment | None) -> ConsumerConfig:
-    """`config` paused until then, also where that is over already; None: not paused."""
+    """`config` paused until a time, even one in the past; None: not paused."""
     return with_metadata(msgspec.structs.replace(config, pause_until=until))
 
 
@@ -59,7 +61,7 @@ def decode_unpin(raw: bytes) -> str:
 
 
 def check_unpin(group: str, config: ConsumerConfig) -> None:
-    """Raise where the consumer has no such group."""
+    """Raise if the consumer has no such group."""
     if group not in config.priority_groups:
         raise errors.BadPriorityGroup
 
@@ -71,9 +73,10 @@ def decode_reset(raw: bytes) -> int:
 
 
 def reset_seq(config: ConsumerConfig, seq: int, ack_floor_seq: int, seq_at: Callable[[int], int]) -> int:
-    """Where a consumer goes on after RESET to `seq`; `seq_at` gives the first sequence at or after a time.
+    """Where a consumer continues after RESET to `seq`; `seq_at` gives the first sequence at or after a time.
 
-    InvalidReset where that lies before its configured start, or where its start is no place to come back to.
+    Raises InvalidReset if that lies before the consumer's configured start, or if its deliver policy has no fixed
+    start.
     """
     if seq == 0:
         return ack_floor_seq + 1
@@ -89,7 +92,7 @@ def reset_seq(config: ConsumerConfig, seq: int, ack_floor_seq: int, seq_at: Call
 
 
 def check_limits(old: StreamConfig, new: StreamConfig, consumers: Consumers) -> None:
-    """Raise where an update of a stream's consumer limits leaves a consumer outside them."""
+    """Raise if an update of a stream's consumer limits would leave a consumer outside them."""
     before, after = old.consumer_limits, new.consumer_limits
     fields = ("inactive_threshold", "max_ack_pending")
     if not any(0 < getattr(after, field) != getattr(before, field) for field in fields):

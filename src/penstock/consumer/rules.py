@@ -1,8 +1,8 @@
 """The rules that a consumer's configuration must keep, in the order in which nats-server checks them.
 
-Codes and texts are those of nats-server 2.15.1, recorded in
-tests/parity/recorded/tables/consumer.json. A request goes through `resolve` (does it agree with its subject?), then
-through `admit` (may the stream have this consumer?), which chooses between `check_create` and `check_update`.
+Codes and texts are those of nats-server 2.15.1, recorded in tests/parity/recorded/tables/consumer.json. A request goes
+through `resolve` (does it agree with its subject?), then through `admit` (may the stream have this consumer?), which
+chooses between `check_create` and `check_update`.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def _check_new(
         raise errors.ConsumerNameTooLong(NAME_SIZE_MAX)
     is_kept = stream.storage == "file" and not config.mem_storage
     if is_kept and len(config.name.encode("utf-8", "surrogatepass")) > NAME_SIZE_MAX:
-        raise ConsumerCreateFailed("error creating store for consumer")  # nats-server makes a folder of the name
+        raise ConsumerCreateFailed("error creating store for consumer")  # nats-server names a folder after it
     if not config.is_durable and config.inactive_threshold == 0:
         config = msgspec.structs.replace(config, inactive_threshold=INACTIVE_THRESHOLD_NS)
     return config

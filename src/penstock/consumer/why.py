@@ -1,6 +1,6 @@
-"""Why a consumer does not deliver, and what became of a message: facts in, sentences out.
+"""Explains why a consumer does not deliver, and what became of a message: turns facts into sentences.
 
-The facts are gathered by `why_facts.py`, from a running server's consumers or from the files of a store.
+`why_facts.py` gathers the facts, from a running server's consumers or from the files of a store.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from penstock.consumer.moment import Moment, format_moment
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One thing that is to be known: a word for programs, a sentence for people."""
+    """One explanation: a code for programs, a sentence for people."""
 
     code: str
     text: str
-    is_blocking: bool = False  # as long as this is so, nothing is delivered, or nothing new
-    until_ns: int = 0  # when it ends by itself; 0: it does not, or nobody knows
-    consumer: str = ""  # of a message: whom this is about; "": the stream
+    is_blocking: bool = False  # while this holds, nothing is delivered, or nothing new
+    until_ns: int = 0  # when it ends by itself; 0: never, or unknown
+    consumer: str = ""  # about a message: the consumer concerned; "": the stream
 
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Who waits for a consumer's messages on a server."""
+    """The clients that wait for a consumer's messages on a server."""
 
     num_waiting: int = 0  # pull requests
-    is_push_bound: bool = False  # somebody hears the deliver subject
-    is_stalled: bool = False  # and has not answered a flow control request
-    pin_id: str = ""  # the client that alone is served
+    is_push_bound: bool = False  # the deliver subject has a subscriber
+    is_stalled: bool = False  # which has not answered a flow control request
+    pin_id: str = ""  # the only client that is served
     pinned_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerFacts:
-    """How far a consumer is, and what the stream has for it."""
+    """A consumer's progress, and what the stream holds for it."""
 
     stream: str
     name: str
@@ -52,13 +52,13 @@ class ConsumerFacts:
     next_seq: int  # nothing below it is new
     num_pending: int  # not delivered yet
     num_ack_pending: int  # delivered, and not acknowledged
-    next_due_ns: int | None = None  # when the first of those comes again
-    given_up: tuple[int, ...] = ()  # delivered as often as they may be
-    listeners: Listeners | None = None  # None: no server was asked
+    next_due_ns: int | None = None  # when the first of those is due to be delivered again
+    given_up: tuple[int, ...] = ()  # sequences that reached max_deliver
+    listeners: Listeners | None = None  # None: there is no server
 
 
 def explain_consumer(facts: ConsumerFacts) -> list[Reason]:
-    """Everything that keeps a consumer from delivering, the weightiest first; never empty."""
+    """Everything that keeps a consumer from delivering, the most important reason first; never empty."""
     reasons = [*_held_back(facts), *_out_of_place(facts), *_has_nothing(facts), *_nobody_asks(facts)]
     if not any(reason.is_blocking for reason in reasons):
         reasons.insert(0, _delivers(facts))
@@ -164,24 +164,24 @@ def _by_the_way(facts: ConsumerFacts) -> Iterator[Reason]:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What a consumer knows of one message."""
+    """What a consumer knows about one message."""
 
     name: str
     config: ConsumerConfig
     created_ns: int
     delivered_seq: int
-    delivered_count: int  # how many it has delivered at all
+    delivered_count: int  # how many deliveries it has made in total
     ack_floor_seq: int
-    deliveries: int = 0  # of this message, as far as it is known
+    deliveries: int = 0  # of this message, as far as known
     is_pending: bool = False
     is_given_up: bool = False
     delivered_ns: int = 0  # the last time
-    due_ns: int = 0  # when it comes again
+    due_ns: int = 0  # when it is due to be delivered again
 
 
 @dataclass(frozen=True, slots=True)
 class MessageFacts:
-    """What a stream knows of one sequence."""
+    """What a stream knows about one sequence."""
 
     stream: str
     seq: int
@@ -193,10 +193,10 @@ class MessageFacts:
     time_ns: int = 0
     size: int = 0
     expires_ns: int = 0  # 0: never
-    removal: str = ""  # why it is gone, in the words of the log; "": nobody knows
+    removal: str = ""  # why it is gone, as the log names it; "": unknown
     keeps_reasons: bool = True  # a memory stream does not
     deliveries: tuple[Delivery, ...] = ()
-    matching: frozenset[str] = frozenset()  # consumers whose filters match its subject; of a stored one
+    matching: frozenset[str] = frozenset()  # consumers whose filters match its subject, if it is stored
 
 
 _GONE = {
@@ -218,7 +218,7 @@ _GONE = {
 
 
 def explain_message(facts: MessageFacts) -> list[Reason]:
-    """Where a message is, and what each consumer did with it. The first says whether it is there."""
+    """Where a message is, and what each consumer did with it. The first reason tells whether it is stored."""
     return [_place(facts), *(_at_consumer(facts, one) for one in facts.deliveries if facts.seq <= facts.last_seq)]
 
 
@@ -276,7 +276,7 @@ def _state_at(facts: MessageFacts, one: Delivery) -> tuple[str, str]:
 
 
 def _is_before(facts: MessageFacts, one: Delivery) -> bool:
-    """Whether a message lies below where the consumer began, where that can be told."""
+    """Whether a message lies before the consumer's start, as far as that can be told."""
     config = one.config
     if config.deliver_policy == "by_start_sequence":
         return facts.seq < config.opt_start_seq
@@ -298,7 +298,7 @@ def _redelivery(facts: ConsumerFacts) -> str:
 
 
 def _messages(number: int, one: str = "", many: str = "") -> str:
-    """ "1 message", "1,200 messages", with what it or they do."""
+    """Text like "1 message" or "1,200 messages", with the verb that fits the number."""
     text, verb = ("1 message", one) if number == 1 else (f"{number:,} messages", many)
     return f"{text} {verb}" if verb else text
 
@@ -308,7 +308,7 @@ def _times(number: int) -> str:
 
 
 def _when(ns: int, now_ns: int) -> str:
-    """A time, and how far that is: "2026-11-15T19:00:00Z (in 3m20s)"."""
+    """A time, and its distance from now: "2026-11-15T19:00:00Z (in 3m20s)"."""
     away = abs(ns - now_ns)
     rounded = away // NS_PER_SECOND * NS_PER_SECOND if away >= 10 * NS_PER_SECOND else away // 1_000_000 * 1_000_000
     far = format_duration(rounded)

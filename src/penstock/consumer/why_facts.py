@@ -1,4 +1,5 @@
-"""The facts that `why.py` explains: of a consumer, and of a message, in a stream's store. Under the stream's lock."""
+"""Gathers the facts that `why.py` explains, about a consumer or a message, from a stream's store. Used under the
+stream's lock."""
 
 from __future__ import annotations
 
@@ -17,16 +18,16 @@ from penstock.stream.config import StreamConfig
 from penstock.wire.headers import find
 from penstock.wire.ttl import TTL_NEVER, parse_ttl
 
-GIVEN_UP_MAX = 1000  # more are not named
+GIVEN_UP_MAX = 1000  # further ones are not listed
 
 
 def consumer_facts(
     stream: StreamConfig, store: Store, consumer: Consumer, wall_ns: int, listeners: Listeners | None = None
 ) -> ConsumerFacts:
-    """How far a consumer is, with times of the machine's clock; `listeners` are those on a server."""
+    """A consumer's progress, with times of the machine's clock; `listeners` are its subscribers on a server."""
     engine, table, config = consumer.engine, consumer.table, consumer.config
     filters = config.filters
-    captured = stream.subjects if stream.subject_transform is None else ()  # what is stored may have other subjects
+    captured = stream.subjects if stream.subject_transform is None else ()  # stored subjects may differ
     state = table.state()
     return ConsumerFacts(
         stream=stream.name,
@@ -51,13 +52,13 @@ def consumer_facts(
 def message_facts(
     stream: StreamConfig, store: Store, consumers: Iterable[Consumer], seq: int, wall_ns: int, removal: str = ""
 ) -> MessageFacts:
-    """What is known of one sequence; `removal` is what `removal_of` has found."""
+    """What is known about one sequence; `removal` is the result of `removal_of`."""
     message: Message | None = None
     if 0 < seq <= store.index.last_seq:
         try:
             message = store.load(seq)
         except ReadError:
-            message = None  # it is explained below
+            message = None  # the reason is found below
     everyone = tuple(consumers)
     matching = frozenset(one.name for one in everyone if message is not None and _wants(one, message))
     if message is None and not removal:
@@ -81,9 +82,11 @@ def message_facts(
 
 
 def removal_of(paths: StreamPaths, stream_id: bytes, seq: int, disk: Disk | None = None) -> str:
-    """Why a message is gone, as the stream's files tell it; "": they do not. Reads only, needs no lock, takes its time.
+    """Why a message is gone, according to the stream's files; "" if they do not tell. Reads only, and needs no lock,
+    but may take long.
 
-    The first record that took it counts; one that tells again of earlier removals only where no other does.
+    The first record that removed the message counts; a record that repeats earlier removals counts only if there is no
+    other.
     """
     reason = retold = ""
     for name, start, stop in read_deletes(paths.root, stream_id, disk=disk).removals:
@@ -103,7 +106,7 @@ def _wants(consumer: Consumer, message: Message) -> bool:
 
 
 def _expires_ns(stream: StreamConfig, store: Store, message: Message) -> int:
-    """When the message becomes too old; 0: never."""
+    """When the message expires; 0: never."""
     ages_ns = stream.max_age
     if stream.allow_msg_ttl and message.raw_headers is not None:
         ttl_ns = parse_ttl(find(message.raw_headers, b"Nats-TTL") or b"")

@@ -1,4 +1,4 @@
-"""What `why.py` says, as JSON: for the command line's --json and the system account's request."""
+"""The explanations of `why.py` as JSON: for the command line's --json and the system account's request."""
 
 from __future__ import annotations
 

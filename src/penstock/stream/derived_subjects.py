@@ -1,4 +1,5 @@
-"""Which subjects a new stream captures, when only its messages are known: the first token of each, and all below it."""
+"""The subjects of a new stream if only its messages are known: the first token of each subject, and everything below
+it."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def go_struct(
 
 
 def plain_value(field: Field, value: Any) -> Any:
-    """A friendly Python value as the field's own type: nanoseconds, a tuple, an enum in lower case."""
+    """A convenient Python value as the field's own type: nanoseconds, a tuple, an enum in lower case."""
     if field.go_type == "time.Duration":
         return duration_ns(value)
     if field.go_type == "[]time.Duration":
@@ -190,7 +190,7 @@ def plain_value(field: Field, value: Any) -> Any:
 
 
 def unknown_field(noun: str, kind: type[msgspec.Struct], name: str) -> str:
-    """What to tell a caller who gave a field that there is not."""
+    """The error text for a field that does not exist."""
     import difflib  # takes 7 ms to import, which only a mistake should cost
 
     near = difflib.get_close_matches(name, fields_of(kind), n=1)

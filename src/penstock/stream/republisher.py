@@ -1,7 +1,7 @@
-"""Republisher: what a stream with `republish` has stored and is to publish again once that is safe.
+"""Republisher: holds the messages that a stream with `republish` publishes again once they are durable.
 
-Headers are those of the reference, seen on nats-server 2.15.1: a message keeps its own, and says after them where it is
-from, and which sequence its subject had before.
+Headers are as observed on nats-server 2.15.1: a message keeps its own, followed by headers that tell where it comes
+from and which sequence its subject had before.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.wire.headers import VERSION
 
 
 def republisher_of(config: StreamConfig, old: Republisher | None) -> Republisher | None:
-    """What publishes the messages of this stream again. What `old` has not given away yet is still given away."""
+    """The republisher of this stream, if it has one. Messages that `old` still holds are still published."""
     if config.republish is None or not config.republish.dest:
         return None
     found = Republisher(config.name, config.republish)
@@ -26,7 +26,7 @@ def republisher_of(config: StreamConfig, old: Republisher | None) -> Republisher
 
 
 class Republisher:
-    """Messages that wait until they are committed, in the order of their sequences."""
+    """Messages that wait until they are committed, ordered by sequence."""
 
     __slots__ = ("_config", "_stream", "_transform", "_waiting")
 
@@ -40,11 +40,12 @@ class Republisher:
         self._waiting = old._waiting
 
     def wants(self, subject: bytes) -> bool:
-        """Are messages of this subject published again?"""
+        """Whether messages of this subject are published again."""
         return self._transform.apply(subject) is not None
 
     def note(self, seq: int, time: int, subject: bytes, headers: bytes, payload: bytes, previous_seq: int) -> None:
-        """A message was appended as `seq`; its subject's last one before it was `previous_seq`, 0: none."""
+        """A message was appended as `seq`; the previous message of its subject is `previous_seq`, 0 if there was
+        none."""
         target = self._transform.apply(subject)
         if target is None or not is_valid_subject(target):
             return
@@ -59,7 +60,7 @@ class Republisher:
         self._waiting.append((seq, target, front + lines + b"\r\n", payload))
 
     def take(self, committed_seq: int) -> list[tuple[bytes, bytes, bytes]]:
-        """(subject, headers, payload) of those up to a sequence; they are not given again."""
+        """(subject, headers, payload) of the messages up to a sequence; each is returned once."""
         found = []
         while self._waiting and self._waiting[0][0] <= committed_seq:
             found.append(self._waiting.popleft()[1:])

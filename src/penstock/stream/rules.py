@@ -1,9 +1,8 @@
-"""The order of checks for one published message: what its headers ask for, and the first rule it breaks.
+"""The checks of one published message, in order: what its headers ask for, and the first rule that it breaks.
 
-Rules: those of JetStream, in the order that nats-server 2.15.1 shows: sizes are judged
-before headers, which section 4.2 (read from an earlier source) has the other way round. Recorded in
-tests/parity/recorded/tables/stream.json, every two faults at once included. Pure: the stream is seen through a
-`PublishView`.
+Rules: those of JetStream, in the order of nats-server 2.15.1, which checks sizes before headers. The order is recorded
+in tests/parity/recorded/tables/stream.json, with every pair of faults in one message. Pure: the checks see the stream
+through a `PublishView`.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ Rollup = Literal["sub", "all"]
 
 
 class PublishView(Protocol):
-    """What the rules need to know of a stream, as of the message before this one."""
+    """What the rules need to know about a stream, as of the message before this one."""
 
     @property
     def config(self) -> StreamConfig: ...
@@ -58,23 +57,23 @@ class PublishView(Protocol):
     def last_seq(self) -> int: ...
 
     def last_msg_id(self) -> str:
-        """The id of the last message stored, "" where it had none."""
+        """The id of the last message stored, "" if it has none."""
         ...
 
     def last_seq_of(self, subject_filter: bytes) -> int:
-        """The last sequence on this subject or filter, 0 where there is none."""
+        """The last sequence on this subject or filter, 0 if there is none."""
         ...
 
     def find_duplicate(self, msg_id: bytes) -> int | None:
-        """The sequence that holds this id within the duplicate window."""
+        """The sequence of the message with this id, if it lies within the duplicate window."""
         ...
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
-    """A message that may be stored, or is one that was (`duplicate_seq`: acknowledge that and store nothing)."""
+    """The message may be stored, or is a duplicate (`duplicate_seq`: acknowledge that sequence and store nothing)."""
 
     headers: bytes = b""
-    """As they are stored: without a status, without what only the server may say."""
+    """The headers to store: without a status, and without headers that only the server may set."""
     duplicate_seq: int | None = None
     rollup: Rollup | None = None
     ttl_ns: int = 0
@@ -83,7 +82,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 
 
 def judge(view: PublishView, subject: bytes, headers: bytes, payload_size: int) -> Verdict:
-    """What is to be done with this message; raises the ApiError of the first rule it breaks."""
+    """Decide what to do with a message; raises the ApiError of the first rule that it breaks."""
     config = view.config
     asked = _NOTHING
     if headers:
@@ -105,7 +104,7 @@ def judge(view: PublishView, subject: bytes, headers: bytes, payload_size: int) 
         raise HeadersTooLarge
     if not asked:
         return Verdict(headers)
-    if len(asked) == 1:  # the most common: an id, or the update of a key
+    if len(asked) == 1:  # the most common cases: an id, or the update of a key
         msg_id = asked.get(b"Nats-Msg-Id")
         if msg_id:
             return Verdict(headers, view.find_duplicate(msg_id), None, 0, msg_id)
@@ -125,11 +124,13 @@ _NOTHING: Asked = MappingProxyType({})
 _RULED = ruled_headers()
 _KEY_SIZE_MAX = max(map(len, _RULED))
 _SIZE_SAFE = RECORD_SIZE_MAX // 2
-"""Headers and payload up to this make no record too large, whatever the subject: most messages stop here."""
+"""Headers and payload up to this size never make a record too large, whatever the subject; most messages are below
+it."""
 
 
 def _asked(headers: bytes) -> Asked:
-    """One pass instead of a search for each of sixteen keys; it finds what `headers.find` finds."""
+    """The ruled headers, found in one pass instead of a search for each of sixteen keys; the values are those of
+    `headers.find`."""
     at = headers.find(b"\r\nNats-")
     if at < 0:
         return _NOTHING
@@ -173,7 +174,7 @@ def _judge_headers(view: PublishView, subject: bytes, headers: bytes, asked: Ask
     if ttl_ns is None:
         if config.retention != "interest":
             raise BadTtl
-        ttl_ns = 0  # it is not stored, and nobody looks
+        ttl_ns = 0  # it is not stored, so its TTL does not matter
     marker_ttl_ns = config.subject_delete_marker_ttl // NS_PER_SECOND * NS_PER_SECOND
     if 0 < ttl_ns < marker_ttl_ns and config.max_msgs_per_subject != 1:
         # The marker of an older message of its subject must not outlive it.
@@ -183,7 +184,8 @@ def _judge_headers(view: PublishView, subject: bytes, headers: bytes, asked: Ask
 
 
 def _check_record_size(subject_size: int, headers_size: int, payload_size: int) -> None:
-    """The reference counts a record as its own files hold it, and refuses one over 32 MiB in any stream on disk."""
+    """nats-server computes a record's size in its own file format, and refuses one over 32 MiB in any stream on
+    disk."""
     size = 22 + subject_size + (4 + headers_size if headers_size else 0) + payload_size + 8
     if size > RECORD_SIZE_MAX:
         raise RecordTooLarge
@@ -212,7 +214,8 @@ def _check_sequences(view: PublishView, subject: bytes, asked: Asked) -> None:
 
 
 def _check_schedules(subject: bytes, asked: Asked) -> None:
-    """This version has no schedules; what a stream without them refuses, and what it lets pass, is the reference's."""
+    """This version has no schedules; it refuses and ignores the headers that nats-server does on a stream without
+    them."""
     zone = asked.get(b"Nats-Schedule-Time-Zone")
     if asked.get(b"Nats-Schedule") or (zone is not None and not _is_time_zone(zone)):
         raise SchedulesDisabled

@@ -1,4 +1,4 @@
-"""The configuration of a stream as its config.json has it: read again, and held against what a stream can have."""
+"""Reads a stream's configuration from its config.json, and checks it against the rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from penstock.stream.config_rules import validate
 
 
 def stored_config(config: dict[str, Any], name: str) -> StreamConfig:
-    """What was stored for the stream in the folder `name`; ValueError or an ApiError says why it cannot be."""
+    """The stored configuration of the stream in the folder `name`; a ValueError or an ApiError gives the reason if it
+    is invalid."""
     found = decode_config(json.dumps(config).encode())
     if found.name != name:
         raise ValueError(f"it is of stream {found.name[:80]!r}")
@@ -27,5 +28,5 @@ def stored_config(config: dict[str, Any], name: str) -> StreamConfig:
     try:
         validate(found)
     except FeatureMissing:
-        return found  # a version that took it has made the stream: what it holds is not withheld
+        return found  # another version accepted it and created the stream: its messages must stay readable
     return found

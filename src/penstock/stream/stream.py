@@ -1,7 +1,8 @@
-"""Stream: a store under a stream's rules. What is captured, what is a duplicate, what a header asks for. Behaviours S1.
+"""StreamRules: a store under a stream's rules: which messages it captures, which are duplicates, what a header asks for
+(S1 in docs/behaviours.md).
 
-Plain messages, and those with a message id alone, pass as runs of a batch; Python sees a single message only where
-a header asks for another rule.
+Plain messages, and those with only a message id, are appended as runs of a batch; Python handles a single message only
+if a header asks for another rule.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from penstock.wire.headers import find
 from penstock.wire.ttl import TTL_NEVER
 
 ROLLUP = REASONS.index("rollup")
-# By the statuses of store/write/batch.pxd.
+# The statuses of store/write/batch.pxd.
 BAD_SUBJECT, NO_MATCH, JUDGED = 1, 2, 10
 REFUSALS: dict[int, type[ApiError]] = {
     3: MessageTooLarge,
@@ -58,12 +59,13 @@ REFUSALS: dict[int, type[ApiError]] = {
 
 
 def _meant(subject: bytes) -> Filters | list[bytes]:
-    """A subject where the reference takes it for a filter: one with a wildcard for a token means all that matches."""
+    """The filter that nats-server makes of a subject: a subject with a wildcard token stands for everything that
+    matches."""
     return [subject] if is_valid_filter(subject) else Filters([subject], exact=True)
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False):
-    """A stored message: in which stream, under which sequence; `duplicate` when it was there already."""
+    """A stored message: its stream and sequence; `duplicate` if it was stored before."""
 
     stream: str
     seq: int
@@ -71,7 +73,7 @@ class Ack(msgspec.Struct, frozen=True, gc=False):
 
 
 class Acks(Sequence[Ack | None]):
-    """The acks of a batch, made when looked at; None where a message was refused."""
+    """The acks of a batch, created on access; None for a message that was refused."""
 
     __slots__ = ("_batch", "_duplicates", "_stream")
 
@@ -108,8 +110,8 @@ class Acks(Sequence[Ack | None]):
 def raise_only(refused: list[tuple[int, ApiError]]) -> NoReturn:
     """Raise the refusal of a batch's only message.
 
-    An error keeps its frames and all that they refer to: were that the error itself, the two, and the batch with them,
-    would stay until the garbage collector came.
+    An error refers to its frames, and they to their variables. If one of them were the error, the cycle would keep the
+    error and the batch alive until the garbage collector runs.
     """
     error = refused.pop()[1]
     try:
@@ -119,7 +121,7 @@ def raise_only(refused: list[tuple[int, ApiError]]) -> NoReturn:
 
 
 def acks_of(stream: str, batch: Batch, refused: list[tuple[int, ApiError]], duplicates: dict[int, int]) -> Acks:
-    """The acks of a batch that is committed; raises where messages were refused."""
+    """The acks of a committed batch; raises if messages were refused."""
     acks = Acks(stream, batch, duplicates)
     if refused:
         if batch.count == 1:
@@ -129,9 +131,9 @@ def acks_of(stream: str, batch: Batch, refused: list[tuple[int, ApiError]], dupl
 
 
 def limits_of(config: StreamConfig) -> Limits:
-    """What the store needs to know of a configuration."""
+    """The part of a configuration that the store needs."""
     return Limits(
-        # What a transform makes may be any subject: the rules themselves judge those that come in.
+        # A transform may produce any subject: the rules check the incoming subjects instead of the store.
         subjects=() if config.subject_transform is not None else tuple(config.subjects or ()),
         block_size=block_size(config),
         max_msgs=config.max_msgs,
@@ -147,13 +149,13 @@ def limits_of(config: StreamConfig) -> Limits:
 
 
 class StreamRules:
-    """A stream's messages and its memory of ids. Not thread-safe: its owner holds a lock."""
+    """A stream's messages and its message ids. Not thread-safe: its owner holds a lock."""
 
     def __init__(self, config: StreamConfig, store: Store) -> None:
         self.store = store
         self.dedupe = DedupeWindow(config.duplicate_window)
-        self.is_heard = False  # somebody takes what `republished` gives: without that nothing is kept for it
-        self.interest: Filters | None = None  # interest retention: what somebody wants; None: nobody wants anything
+        self.is_heard = False  # the server calls `republished`; otherwise nothing is kept for it
+        self.interest: Filters | None = None  # interest retention: the subjects that consumers want; None: none
         self._republisher: Republisher | None = None
         self._last_id: str | None = None  # not known yet
         self._use(config)
@@ -165,7 +167,7 @@ class StreamRules:
             self.dedupe.load(store.recent_ids_and_expiries(since), since, now, offset)
 
     def _use(self, config: StreamConfig) -> None:
-        """Take over what a configuration says of subjects."""
+        """Apply the parts of a configuration that concern subjects."""
         self.config = config
         transform = config.subject_transform
         self._transform = SubjectTransform(transform.src, transform.dest) if transform and transform.dest else None
@@ -188,12 +190,12 @@ class StreamRules:
 
     @property
     def next_due(self) -> int | None:
-        """When `expire` has something to do, in nanoseconds; None where nothing will ever expire as things are."""
+        """When `expire` has something to do, in nanoseconds; None if nothing that is stored will ever expire."""
         return None if self.store.next_due == NEVER else self.store.next_due
 
     def expire(self, now: int) -> int:
-        """Delete what is too old and store the markers for it, without a commit: how many were deleted. One call does
-        a bounded part: `next_due` tells when the next is due, which may be now."""
+        """Delete expired messages and store their markers, without a commit; returns how many were deleted. One call
+        does a bounded part: `next_due` then gives the time of the next part, which may be now."""
         return self.store.drop_expired(now)
 
     def _replaced(self, markers: list[Replaced]) -> None:
@@ -205,11 +207,11 @@ class StreamRules:
                 )
 
     def republished(self, committed_seq: int) -> list[tuple[bytes, bytes, bytes]]:
-        """(subject, headers, payload) of what is to be published again up to a sequence, in order; each is given
-        once. Empty unless `is_heard`."""
+        """(subject, headers, payload) of the messages up to a sequence that are to be published again, in order; each
+        is returned once. Empty unless `is_heard`."""
         return self._republisher.take(committed_seq) if self._republisher is not None else []
 
-    # What the rules ask.
+    # What the rules need to know (PublishView).
 
     @property
     def last_seq(self) -> int:
@@ -226,27 +228,28 @@ class StreamRules:
     def last_seq_of(self, subject_filter: bytes) -> int:
         try:
             return self.store.query.last_seq(_meant(subject_filter))
-        except ValueError:  # no subject can be called so: it has no last message
+        except ValueError:  # an invalid subject has no last message
             return 0
 
     def find_duplicate(self, msg_id: bytes) -> int | None:
         return self.dedupe.lookup(hash_id(msg_id), self.store.clock.now_ns())
 
     def remember_id(self, id_hash: bytes, seq: int, time: int) -> None:
-        """A message that these rules did not see has this id; one of a time that is still to come was stored now."""
+        """Remember the id of a message that did not pass these rules; a time in the future counts as now."""
         clock = self.store.clock
         self.dedupe.add(id_hash, seq, min(time - clock.offset_ns, clock.now_ns()))
 
     # Taking messages.
 
     def take(self, batch: Batch) -> tuple[list[tuple[int, ApiError]], dict[int, int]]:
-        """Append a batch in order, without a commit: what was refused, and which were duplicates of which sequence."""
+        """Append a batch in order, without a commit; returns the refused messages, and the duplicates with the
+        sequences of their originals."""
         if self.config.sealed:
             for index in range(batch.count):
                 batch.refuse(index)
             return [(index, StreamSealed()) for index in range(batch.count)], {}
         if self.store.next_due != NEVER:
-            self.store.drop_if_due()  # before a rule looks at what is there
+            self.store.drop_if_due()  # before a rule looks at the stored messages
         refused: list[tuple[int, ApiError]] = []
         duplicates: dict[int, int] = {}
         is_choosy = self.config.retention == "interest" and (self.interest is None or not self.interest.is_all)
@@ -280,8 +283,8 @@ class StreamRules:
                 start += 1
 
     def _check_subjects(self, batch: Batch, refused: list[tuple[int, ApiError]]) -> None:
-        """Refuse what is not on the stream's subjects, and give the rest the subjects that the transform makes: those
-        need not be the stream's."""
+        """Refuse messages outside the stream's subjects, and give the others the subjects that the transform produces,
+        which need not be the stream's."""
         apply = self._transform.apply if self._transform is not None else None
         for at in range(batch.count):
             subject = batch.subject(at)
@@ -309,7 +312,7 @@ class StreamRules:
         refused: list[tuple[int, ApiError]],
         duplicates: dict[int, int],
     ) -> None:
-        """One that is published again, with the sequence that its subject had before it."""
+        """Append one message that may be published again, with the previous sequence of its subject."""
         subject = batch.subject(at)
         previous = self.last_seq_of(subject) if republisher.wants(subject) else 0
         if batch.asks_rules(at):
@@ -321,7 +324,7 @@ class StreamRules:
             republisher.note(batch.seq(at), self.store.engine.last_time, subject, headers, payload, previous)
 
     def _take_wanted(self, batch: Batch, refused: list[tuple[int, ApiError]], duplicates: dict[int, int]) -> None:
-        """Interest retention, and not every subject has somebody who wants it."""
+        """Append a batch under interest retention, where some subjects have no interested consumer."""
         republisher = self._republisher if self.is_heard else None
         if batch.has_rules:
             batch.sift_rules(self.config.max_msg_size)
@@ -338,7 +341,7 @@ class StreamRules:
                 self._take_run(batch, at, at + 1, refused, duplicates)
 
     def _pass_by(self, batch: Batch, at: int, refused: list[tuple[int, ApiError]], duplicates: dict[int, int]) -> None:
-        """Interest retention, and nobody is interested: a message takes a sequence, and is not stored."""
+        """Interest retention without an interested consumer: the message takes a sequence, but is not stored."""
         verdict = self._verdict(batch, at, refused, duplicates)
         if verdict is None:
             return
@@ -353,7 +356,7 @@ class StreamRules:
     def _take_run(
         self, batch: Batch, start: int, stop: int, refused: list[tuple[int, ApiError]], duplicates: dict[int, int]
     ) -> None:
-        """Messages that ask for no rule, or for none but a message id."""
+        """Append messages that need no rule, or only the one for message ids."""
         taken = self.store.append(batch, start, stop, self.dedupe)
         if taken:
             self._last_id = batch.msg_id_before(start, stop).decode("utf-8", "surrogateescape")
@@ -364,7 +367,7 @@ class StreamRules:
     def _verdict(
         self, batch: Batch, at: int, refused: list[tuple[int, ApiError]], duplicates: dict[int, int]
     ) -> Verdict | None:
-        """What the rules say of one message; None where that is not to store it."""
+        """The rules' decision on one message; None if it is not to be stored."""
         if batch.status(at) == JUDGED:
             return None
         subject, headers = batch.subject(at), batch.headers(at) or b""
@@ -372,7 +375,7 @@ class StreamRules:
             verdict = judge(self, subject, headers, batch.payload_size(at))
         except ApiError as error:
             batch.refuse(at)
-            refused.append((at, error.with_traceback(None)))  # its frames have this list, and the batch
+            refused.append((at, error.with_traceback(None)))  # its frames refer to this list and the batch
             return None
         if verdict.duplicate_seq is not None:
             batch.mark_duplicate(at, verdict.duplicate_seq)
@@ -383,7 +386,7 @@ class StreamRules:
         return verdict
 
     def _take_one(self, batch: Batch, at: int, refused: list[tuple[int, ApiError]], duplicates: dict[int, int]) -> None:
-        """One message whose headers may ask for something."""
+        """Append one message whose headers may ask for something."""
         verdict = self._verdict(batch, at, refused, duplicates)
         if verdict is None:
             return
@@ -403,7 +406,7 @@ class StreamRules:
         self._roll_up(verdict, batch.subject(at), seq, now)
 
     def _roll_up(self, verdict: Verdict, subject: bytes, seq: int, now: int) -> None:
-        """Delete what is older than the message at `seq`, as far as it says so."""
+        """Delete the messages before `seq` that the message's rollup header covers."""
         if verdict.rollup == "sub":
             self.store.engine.delete_matching(_meant(subject), 1, seq, 0, 2**63 - 1, ROLLUP, now)
         elif verdict.rollup == "all":

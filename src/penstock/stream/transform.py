@@ -1,7 +1,7 @@
-"""SubjectTransform: one subject made from another, by JetStream's rules for `subject_transform` and `republish`.
+"""SubjectTransform: makes one subject from another, by JetStream's rules for `subject_transform` and `republish`.
 
-A destination's tokens are text, `$n` or `{{function(…)}}`; functions count the `*` of the source from 1. Which are
-refused with which words was asked of nats-server 2.15.1.
+A destination's tokens are text, `$n` or `{{function(…)}}`; functions count the `*` of the source from 1. The refusals
+and their texts were observed on nats-server 2.15.1.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ INT32_MAX = 2**31 - 1
 
 Tokens = Sequence[bytes]
 Maker = Callable[[Tokens], bytes]
-"""Makes one token of the destination, which may turn out to be several or none."""
+"""Makes one token of the destination; the result may be several tokens, or none."""
 
 
 class BadTransform(ValueError):
-    """A source and a destination that make no transform; the text is the reference's."""
+    """An invalid pair of source and destination; the text is nats-server's."""
 
 
 _UNKNOWN = "invalid mapping destination: unknown function"
@@ -37,13 +37,13 @@ _NEVER = re.compile("[\x00-\x20\x7f]")  # as base/subject.pyx has it
 
 
 def _pattern(name: str) -> re.Pattern[str]:
-    """A call of this function; each of its words may begin with a capital."""
+    """The pattern of a call to this function; each word of its name may begin with a capital."""
     call = f"[{name[0]}{name[0].upper()}]" + re.sub("[A-Z]", lambda found: f"[{found[0].lower()}{found[0]}]", name[1:])
     return re.compile(rf"{{{{{_BLANKS}{call}{_BLANKS}\((.*)\){_BLANKS}}}}}")
 
 
 class SubjectTransform:
-    """`dest` made from the subjects that match `src` ("" means all of them). Raises BadTransform."""
+    """Makes `dest` from the subjects that match `src` ("" matches all of them). Raises BadTransform."""
 
     __slots__ = ("_cache", "_is_random", "_makers", "_rest_from", "dest", "src")
 
@@ -62,7 +62,7 @@ class SubjectTransform:
             self._makers.append(self._maker(token, wildcards, has_wildcards))
 
     def apply(self, subject: bytes) -> bytes | None:
-        """What `subject` becomes; None where the source does not match it."""
+        """The result for `subject`; None if the source does not match it."""
         found = self._cache.get(subject)
         if found is None:
             if not is_valid_subject(subject) or not matches(subject, self.src):
@@ -81,7 +81,7 @@ class SubjectTransform:
         return found
 
     def _maker(self, token: str, wildcards: list[int], has_wildcards: bool) -> Maker:
-        """What makes this token of the destination."""
+        """The maker of this token of the destination."""
         name, indexes, number, text = read_token(token)
         if name == "":
             return _constant(token.encode())
@@ -113,7 +113,8 @@ class SubjectTransform:
 
 
 def check_destination(src: str, dest: str) -> None:
-    """The rules of a stream's `subject_transform`, which are stricter with text than a transform itself."""
+    """Check the destination of a stream's `subject_transform`, whose text must meet stricter rules than a
+    transform's."""
     has_rest = False
     for token in dest.split("."):
         if not token or has_rest:
@@ -134,7 +135,7 @@ def check_text(dest: str) -> None:
 
 
 def read_token(token: str) -> tuple[str, tuple[int, ...], int, str]:
-    """A token of a destination: the function ("": none), which wildcards it reads, its number and its text."""
+    """Parse a token of a destination: the function ("": none), the wildcards that it reads, its number and its text."""
     if len(token) > 1 and token[0] == "$":
         index = _integer(token[1:])
         return ("", (), 0, "") if index is None else ("wildcard", (index,), 0, "")
@@ -184,7 +185,7 @@ def _arguments(name: str, arguments: list[str], token: str) -> tuple[tuple[int, 
 
 
 def _split(subject: str) -> list[str] | None:
-    """The tokens of a source or destination, None where it is none."""
+    """The tokens of a source or destination; None if it is invalid."""
     if not subject:
         return None
     tokens = subject.split(".")
@@ -198,14 +199,14 @@ def _is_call(token: str) -> bool:
 
 
 def _integer(text: str) -> int | None:
-    """As Go's Atoi reads it."""
+    """Parse an integer as Go's Atoi does."""
     if re.fullmatch("[+-]?[0-9]{1,19}", text) is None:
         return None
     found = int(text)
     return found if -(2**63) <= found < 2**63 else None
 
 
-# ----------------------------------------------------------------------------------------------- what makes the tokens
+# ------------------------------------------------------------------------------------------------ the makers of tokens
 
 
 def _constant(token: bytes) -> Maker:
@@ -217,7 +218,7 @@ def _random(count: int) -> Maker:
 
 
 def _partition(places: tuple[int, ...], count: int) -> Maker:
-    """FNV-1a over the tokens, or over the whole subject."""
+    """The partition by FNV-1a over the tokens, or over the whole subject."""
     count &= 0xFFFFFFFF
 
     def make(tokens: Tokens) -> bytes:
@@ -235,7 +236,7 @@ def _split_at(place: int, separator: bytes) -> Maker:
     def make(tokens: Tokens) -> bytes:
         token = tokens[place]
         pieces = token.split(separator) if separator else _characters(token)
-        # Separators side by side, at the front or at the end make no empty tokens.
+        # Separators that are adjacent, or at either end, make no empty tokens.
         made = b""
         for at, piece in enumerate(pieces):
             made += piece
@@ -255,7 +256,7 @@ def _whole(place: int, _number: int) -> Maker:
 
 
 def _piecewise(cut: Callable[[bytes, int], bytes]) -> Callable[[int, int], Maker]:
-    """A function that cuts a token, and leaves one alone that is too short for it."""
+    """Makes a function that cuts a token, and leaves a token that is too short as it is."""
 
     def of(place: int, number: int) -> Maker:
         if number <= 0:
