@@ -1,4 +1,4 @@
-"""Penstock on Spark: `register`, `session`, `table`, and the pipelines as modules. pyspark waits until it is used."""
+"""Penstock on Spark: `register`, `session`, `table`, and the pipelines as modules. pyspark is imported on first use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["messages", "register", "session", "table"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("penstock")` known to a session, and let it take the filters of queries over."""
+    """Register `format("penstock")` with a session, and enable pushdown of query filters into it."""
     from penstock.spark.source.source import PenstockSource
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
@@ -31,10 +31,10 @@ def register(spark: SparkSession) -> None:
 
 
 def session(**conf: object) -> SparkSession:
-    """The running Spark session, or a new one on this machine that knows `format("penstock")`.
+    """The running Spark session, or a new one on this machine, with `format("penstock")` registered.
 
-    Settings are given with underscores for dots (`spark_master="local[4]"`, the `spark_` may be left out), or as
-    `**{"spark.sql.shuffle.partitions": 8}`. With a master elsewhere nothing is bound to loopback.
+    Settings use underscores for dots (`spark_master="local[4]"`; the prefix `spark_` is optional), or are passed as
+    `**{"spark.sql.shuffle.partitions": 8}`. With a remote master nothing is bound to loopback.
     """
     from penstock.spark.session import session as start
 
@@ -42,14 +42,14 @@ def session(**conf: object) -> SparkSession:
 
 
 def table(spark: SparkSession, path: str, **options: Any) -> DataFrame:
-    """A stream as a DataFrame, its exported part from the lake: penstock/spark/table.py."""
+    """A stream as a DataFrame; its exported part is read from the lake: penstock/spark/table.py."""
     from penstock.spark.table import table as read
 
     return read(spark, path, **options)
 
 
 def messages(frame: DataFrame, **expressions: Any) -> DataFrame:
-    """A DataFrame's rows as messages, by expressions, ready to be written: penstock/spark/messages.py."""
+    """A DataFrame's rows mapped to messages by expressions, ready to be written: penstock/spark/messages.py."""
     from penstock.spark.messages import messages as make
 
     return make(frame, **expressions)
@@ -62,7 +62,7 @@ def __getattr__(name: str) -> Any:
 
 
 class _Package(ModuleType):
-    """Importing a submodule sets its name here; those that are functions here stay functions."""
+    """Importing a submodule would overwrite the function of the same name here; this keeps the function."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in ("messages", "session", "table"):

@@ -1,7 +1,7 @@
-"""class_archive: Spark's classes as the JVM wants them, made once: a session that finds it starts faster.
+"""class_archive: a class data sharing (CDS) archive of Spark's Java classes, so that a session starts faster.
 
-A JVM reads, checks and lays out some 17,000 classes before Spark's first query is through. It can keep what it made of
-them (class data sharing); neither the JVM nor Spark does so by itself.
+A JVM loads, verifies and lays out some 17,000 classes before Spark's first query completes. With class data sharing it
+can map the result of that work from an archive; neither the JVM nor Spark creates one on its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.spark.errors import PenstockSparkError
 from penstock.spark.session import archive_path, find_java
 
 PATH_MARK = "class path: "
-# What a first look at a store makes the JVM load: a batch read and a stream into files.
+# A job that makes the JVM load the classes of typical use: a batch read, and a streaming query into files.
 TRIAL = """
 import sys, penstock, penstock.spark
 folder, class_list = sys.argv[1:]
@@ -37,7 +37,7 @@ spark.stop()
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """An archive that was made."""
+    """An archive that was created."""
 
     path: str
     size: int
@@ -45,7 +45,7 @@ class Made:
 
 
 def make_archive() -> Made:
-    """Run a small job to see which classes are wanted, and have the JVM keep them. Takes a minute or two."""
+    """Run a small job to list the classes that Spark loads, and have the JVM archive them. Takes a minute or two."""
     java = str(Path(find_java(), "bin", "java"))
     target = archive_path(java)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def make_archive() -> Made:
 
 
 def write_archive(java: str, class_list: Path, class_path: str, target: Path) -> Made:
-    """Have `java` write the archive of the listed classes; `target` is there whole or not at all."""
+    """Have `java` write the archive of the listed classes; `target` appears complete or not at all."""
     fresh = target.with_name(f"{target.name}.{os.getpid()}")
     words = [java, "-Xshare:dump", "-XX:+UseParallelGC", "-Xlog:disable", "-Xlog:all=error:stderr"]
     words += [f"-XX:SharedClassListFile={class_list}", f"-XX:SharedArchiveFile={fresh}", "-cp", class_path]

@@ -1,4 +1,4 @@
-"""PenstockSparkError: what the driver is told, in one line, when something fails in a Spark job of ours."""
+"""PenstockSparkError: the one-line message that the driver shows when one of our Spark jobs fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class PenstockSparkError(PenstockError):
 
 @contextmanager
 def as_one_line() -> Iterator[None]:
-    """Errors of the store and the disk that leave this block become one line that the driver shows."""
+    """Turn store and disk errors raised in this block into one line that the driver shows."""
     try:
         yield
     except PenstockSparkError:
@@ -27,9 +27,9 @@ def as_one_line() -> Iterator[None]:
 
 
 def _hide_traceback() -> None:
-    """Spark sends a worker's error with all its Python frames in front; an error that is meant needs none.
+    """Suppress the traceback: Spark prefixes a worker's error with all its Python frames, and this one needs none.
 
-    The worker ends with this error, so nothing else is hidden by it.
+    The worker ends with this error, so no other traceback is suppressed.
     """
     if any(name.startswith("PYTHON_WORKER_FACTORY") for name in os.environ):
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"

@@ -1,4 +1,4 @@
-"""messages: a DataFrame's rows as messages, by expressions, ready to be written to a stream."""
+"""messages: map a DataFrame's rows to messages by expressions, ready to be written to a stream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def messages(
     headers: str | Column | None = None,
     time: str | Column | None = None,
 ) -> DataFrame:
-    """The columns `subject`, `payload`, and where asked `headers` and `time`, each a column or an SQL expression.
+    """The columns `subject` and `payload`, and optionally `headers` and `time`; each is a column or an SQL expression.
 
         orders = messages(df, subject="concat('orders.', region, '.', id)", headers="map('Nats-Msg-Id', id)")
         orders.write.format("penstock").option("path", "data").option("stream", "ORDERS").mode("append").save()

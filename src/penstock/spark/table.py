@@ -1,7 +1,7 @@
-"""table: streams as one DataFrame, what a lake has of them as Spark's own Parquet scan, the rest from the blocks.
+"""table: streams as one DataFrame; exported rows come from the lake by Spark's Parquet scan, the rest from the blocks.
 
-One row for each sequence, as of the call: rows that were deleted since they were exported are left out. Only files
-that may hold such a row are filtered; the others are read as Spark reads any Parquet. Rules: docs/lake.md.
+The DataFrame has one row per sequence, as of the call: rows that were deleted after their export are left out. Only
+files that may hold such a row are filtered; Spark reads the others like any Parquet file. Rules: docs/lake.md.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
     from penstock.store.read.view import StreamView
 
-RANGES_MAX = 8  # hidden ranges that become conditions; more go into a join: Spark takes its time over conditions
+RANGES_MAX = 8  # more hidden ranges than this become a join: Spark plans long conditions slowly
 SINGLES_MAX = 500
 LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Which rows are wanted; None: no bound. Stops are exclusive."""
+    """The bounds of the read; None: no bound. Stops are exclusive."""
 
     start_seq: int | None = None
     stop_seq: int | None = None
@@ -54,7 +54,7 @@ class Span:
 
     @property
     def condition(self) -> str | None:
-        """The same as SQL."""
+        """The bounds as an SQL condition."""
         parts = [
             f"{column} {sign} {bound}"
             for column, sign, bound in (
@@ -85,14 +85,14 @@ def table(
 ) -> DataFrame:
     """The messages of a store's streams (None: all) as a DataFrame, as of now; `subjects` are NATS filters.
 
-    What `lake` has of them is read there, also what age and limits have since taken from the store. Bounds given here
-    spare whole files; filters on the DataFrame are Spark's.
+    Exported rows are read from `lake`, including those that age and limits have since removed from the store. Bounds
+    given here skip whole files; Spark evaluates filters on the DataFrame.
     """
     root, names = os.path.abspath(os.fspath(path)), [stream] if isinstance(stream, str) else stream
     filters = [subjects] if isinstance(subjects, str) else list(subjects or ())
-    Filters(filters)  # they are checked here, not in a task
+    Filters(filters)  # check them here, not in a task
     span = Span(start_seq, stop_seq, *(None if at is None else parse_time(at) for at in (since, until)))
-    # The lake first: what is exported from here on, the store still has.
+    # Read the lake first: rows that are exported after this point are still in the store.
     place = Lake(lake) if lake is not None else None
     state = place.state().streams if place is not None else {}
     headers: HeadersMode = place.settings().headers if place is not None else "map"  # type: ignore[assignment]
@@ -142,7 +142,7 @@ def subject_condition(filters: Sequence[str]) -> str | None:
 
 
 def _hidden(view: StreamView, folder: str, known: StreamInLake, unexplained: Unexplained) -> SeqSet:
-    """The exported rows that are not to be seen any more, those deleted since the last export among them."""
+    """The exported rows to hide, including those deleted since the last export."""
     found = read_deletes(folder, view.stream_id, known.position, known.epoch, view.disk)
     why = what_changed(view, known, found)
     if why is not None:
@@ -154,7 +154,7 @@ def _hidden(view: StreamView, folder: str, known: StreamInLake, unexplained: Une
 
 
 def sort_files(files: list[LakeFile], hidden: SeqSet) -> tuple[list[LakeFile], list[LakeFile]]:
-    """(files without a hidden row, files that may have some); those of which nothing is left are in neither."""
+    """(files without a hidden row, files that may have some); files whose rows are all hidden are in neither."""
     whole, touched = [], []
     for file in files:
         first = hidden.present_from(file.first_seq)
@@ -182,7 +182,7 @@ def _parquet(spark: SparkSession, paths: list[str], headers: HeadersMode) -> Dat
 
 @contextmanager
 def _listed_here(spark: SparkSession, count: int) -> Iterator[None]:
-    """Spark looks up more than 32 paths in a job of its own; the manifest has named them, so it is done at once."""
+    """Raise Spark's limit of 32 paths, above which a separate job lists files: the manifest has named them already."""
     before = spark.conf.get(LISTING, "32")
     spark.conf.set(LISTING, str(max(count, 32)))
     try:
@@ -192,7 +192,7 @@ def _listed_here(spark: SparkSession, count: int) -> Iterator[None]:
 
 
 def _visible(spark: SparkSession, frame: DataFrame, hidden: SeqSet, files: list[LakeFile]) -> DataFrame:
-    """The rows of the files that are not hidden: by conditions, or where they would be many, by a join with a table."""
+    """The rows of the files that are not hidden: filtered by conditions, or by a join if there would be too many."""
     cuts = cut_ranges(hidden, files)
     singles = [first for first, last in cuts if first == last]
     ranges = [(first, last) for first, last in cuts if first < last]
@@ -205,7 +205,7 @@ def _visible(spark: SparkSession, frame: DataFrame, hidden: SeqSet, files: list[
 
 
 def cut_ranges(hidden: SeqSet, files: list[LakeFile]) -> list[tuple[int, int]]:
-    """The hidden ranges that lie in one of the files, inclusive."""
+    """The hidden ranges that overlap one of the files, inclusive."""
     found = SeqSet()
     for file in files:
         at = hidden.present_from(file.first_seq)
@@ -217,7 +217,7 @@ def cut_ranges(hidden: SeqSet, files: list[LakeFile]) -> list[tuple[int, int]]:
 
 
 def _anti_join(spark: SparkSession, frame: DataFrame, cuts: list[tuple[int, int]]) -> DataFrame:
-    """One row of the table stands for 64 sequences: small enough to go to every task, so that nothing is shuffled."""
+    """A bitmap table with 64 sequences per row: small enough to broadcast to every task, so nothing is shuffled."""
     import pyarrow as pa
     from pyspark.sql import functions as f
 
@@ -229,7 +229,7 @@ def _anti_join(spark: SparkSession, frame: DataFrame, cuts: list[tuple[int, int]
 
 
 def bit_words(ranges: list[tuple[int, int]]) -> dict[int, int]:
-    """Sequences as words of 64 bits: the word's number to its bits, signed as SQL has them."""
+    """Sequences as a bitmap of 64-bit words: word number to bits, signed as in SQL."""
     words: dict[int, int] = {}
     for first, last in ranges:
         for word in range(first >> 6, (last >> 6) + 1):

@@ -1,6 +1,6 @@
 """decode: the fields of JSON payloads as columns. `penstock pipeline decode` writes Parquet. Page: docs/lake.md.
 
-What is not JSON, or does not fit the schema, is kept in a column, dropped and counted, or an error.
+A payload that is not JSON, or does not fit the schema, is kept in a column, dropped and counted, or fails the query.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 SAMPLE = 1000
-SAMPLE_BYTES = 4 << 20  # the sample is looked at in one expression
+SAMPLE_BYTES = 4 << 20  # one expression parses the whole sample
 KEPT = ("stream", "seq", "ts", "ts_ns", "subject", "headers")
 OnBad = Literal["column", "drop", "fail"]
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What a run has written."""
+    """The result of a run."""
 
     output: str
     rows: int
     bad: int
-    """Payloads that were no JSON of the schema; they are among `rows` unless they were dropped."""
+    """Payloads that were not JSON of the schema; `rows` includes them unless they were dropped."""
     schema: str
     seconds: float
 
@@ -50,11 +50,11 @@ def decode(
     sample: int = SAMPLE,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The frame with the fields of its JSON payloads instead of the payloads.
+    """The frame with its JSON payloads replaced by their fields.
 
-    schema: DDL or a StructType; None: inferred from those of the first `sample` rows that are JSON objects. A field
-    with the name of a column gets `payload_` in front; `prefix` gives one to all, `into` puts them into one struct
-    column. on_bad: the text of a bad payload stands in the column `corrupt`, its row is dropped, or the query fails.
+    schema: DDL or a StructType; None: inferred from the JSON objects among the first `sample` rows. A field with the
+    name of a column gets the prefix `payload_`; `prefix` applies to all fields, `into` puts them into one struct
+    column. on_bad: the text of a bad payload goes to the column `corrupt`, its row is dropped, or the query fails.
     """
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructField, StructType
@@ -77,7 +77,7 @@ def decode(
         data = [f.struct(*[f.col(parsed)[field].alias(name) for field, name in names.items()]).alias(into)]
     if on_bad == "fail":
         return found.select(*others, *data)
-    # An empty payload gives no struct at all.
+    # An empty payload yields no struct.
     bad = f.coalesce(f.col(parsed)[corrupt], f.when(f.col(parsed).isNull(), f.coalesce(text, f.lit("")))).alias(corrupt)
     result = found.select(*others, *data, bad)
     return result if on_bad == "column" else result.where(f.col(corrupt).isNull()).drop(corrupt)
@@ -130,7 +130,7 @@ def _parse(spark: SparkSession, schema: str | StructType) -> StructType:
 
 
 def _names(fields: StructType, taken: Sequence[str], prefix: str) -> dict[str, str]:
-    """What each field is called as a column; Spark does not tell names by case."""
+    """The column name of each field; Spark ignores the case of names."""
     again = [name for name in fields.names if fields.names.index(name) != _lower(fields).index(name.lower())]
     if again:
         raise PenstockSparkError(f"fields that differ only in case: {', '.join(again)}; give a schema without them")

@@ -1,6 +1,6 @@
-"""jobs: work that is cut into picklable parts, one Spark task for each, and how far it has come.
+"""jobs: work divided into picklable parts, one Spark task for each, and its progress.
 
-A part goes to its own task and to no other, and the cutting happens where Spark plans: this also holds through Connect.
+A part is sent only to its own task, and the division happens where Spark plans, through Spark Connect too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ POLL_S = 0.25
 
 
 def cores_of(spark: SparkSession) -> int:
-    """How many tasks run at once; two where nobody says, as through Connect."""
+    """How many tasks run at once; two if it is unknown, as through Spark Connect."""
     context = getattr(spark, "_sc", None)
     return max(2, context.defaultParallelism) if context is not None else 2
 
@@ -34,7 +34,7 @@ def job_frame(
     plan: Callable[[], Sequence[Any]],
     work: Callable[[Any], Iterator[pa.RecordBatch]],
 ) -> DataFrame:
-    """The rows that `work` gives for each part of `plan`; both are functions of a module, or partials of such."""
+    """The rows that `work` returns for each part of `plan`; both are module-level functions, or partials of such."""
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
     class JobReader(DataSourceReader):
@@ -43,7 +43,7 @@ def job_frame(
                 return [InputPartition(part) for part in plan()]
 
         def read(self, partition: InputPartition) -> Iterator[Any]:
-            if partition is not None and partition.value is not None:  # Spark has one task where there is none
+            if partition is not None and partition.value is not None:  # without partitions Spark still runs one task
                 with as_one_line():
                     yield from work(partition.value)
 
@@ -63,7 +63,7 @@ def job_frame(
 
 
 def small_frame(spark: SparkSession, schema: str, rows: Iterable[Sequence[Any]]) -> DataFrame:
-    """Rows that are here already as a DataFrame, which then needs no Python worker to be read."""
+    """Rows in this process as a DataFrame that can be read without a Python worker."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
@@ -78,9 +78,9 @@ def small_frame(spark: SparkSession, schema: str, rows: Iterable[Sequence[Any]])
 
 @contextmanager
 def watched(spark: SparkSession, on_progress: OnProgress | None) -> Iterator[None]:
-    """While the block runs, tell `on_progress` how many of the tasks of its Spark jobs are done, and of how many."""
+    """While the block runs, call `on_progress` with the finished and total tasks of its Spark jobs."""
     context = getattr(spark, "_sc", None)
-    if on_progress is None or context is None:  # through Connect there is nobody to ask
+    if on_progress is None or context is None:  # Spark Connect has no status tracker
         yield
         return
     group, is_over = f"penstock-{uuid.uuid4()}", threading.Event()

@@ -1,8 +1,8 @@
-"""jsonl_parts: a `messages.jsonl` in ranges of bytes, each parsed by one task.
+"""jsonl_parts: a `messages.jsonl` divided into ranges of bytes, each parsed by one task.
 
-A line belongs to the range in which it begins; its rules are in store/open/jsonl_migration.py. It counts when its
-sequence lies above all those before it, so a task needs only two facts from the other ranges: the highest sequence and
-the number of lines before its own.
+A line belongs to the range in which it begins; the rules for lines are in store/open/jsonl_migration.py. A line is
+accepted if its sequence lies above all earlier ones, so a task needs only two facts about the ranges before its own:
+their highest sequence and their number of lines.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SURVEY_SCHEMA = "part long, lines long, messages long, high long, filters string"
-SMALL = 4 << 20  # less is not worth a task, and each leaves a block
+SMALL = 4 << 20  # less is not worth a task, and each task leaves a block
 STAGE_SCHEMA = "part long, info string, number long, why string, line binary"
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Bytes [start, stop) of a file: the lines that begin there."""
+    """Bytes [start, stop) of a file: the lines that begin within them."""
 
     part: int
     path: str
@@ -51,13 +51,13 @@ def lines_of(part: Range) -> Iterator[bytes]:
     with open(part.path, "rb") as file:
         if part.start:
             file.seek(part.start - 1)
-            file.readline()  # the rest of a line that began before; one byte where a line begins at `start`
+            file.readline()  # the rest of a line that began earlier; one byte if a line begins at `start`
         while file.tell() < part.stop and (line := file.readline()):
             yield line
 
 
 def parse_range(part: Range, bad: list[tuple[int, str, bytes]]) -> Iterator[LegacyMessage]:
-    """The messages of a range that rise above its floor; the lines that cannot be taken go to `bad`, by number."""
+    """The messages of a range above its floor; rejected lines go to `bad`, by number."""
     highest = part.floor
     for number, line in enumerate(lines_of(part), part.before + 1):
         if not line.strip():
@@ -74,7 +74,7 @@ def parse_range(part: Range, bad: list[tuple[int, str, bytes]]) -> Iterator[Lega
 
 
 def survey_range(part: Range) -> Iterator[pa.RecordBatch]:
-    """One row: how many lines and messages, the highest sequence, and what a stream would have to capture."""
+    """One row: the number of lines and messages, the highest sequence, and the subjects that a stream must capture."""
     import pyarrow as pa
 
     lines = messages = high = 0
@@ -84,7 +84,7 @@ def survey_range(part: Range) -> Iterator[pa.RecordBatch]:
         try:
             message = parse_line(line)
         except (ValueError, RecursionError):
-            continue  # told, with its number, by the task that stages
+            continue  # the staging task reports it, with its line number
         messages, high = messages + 1, max(high, message.seq)
         filters.add(derived_filter(message.subject))
     row = {
@@ -98,7 +98,7 @@ def survey_range(part: Range) -> Iterator[pa.RecordBatch]:
 
 
 def stage_range(part: Range, root: str, job: str) -> Iterator[pa.RecordBatch]:
-    """Stage a range: one row with what the adoption has to know, and one for each line that was not taken."""
+    """Stage a range: one row with the facts for the adoption, and one for each rejected line."""
     import pyarrow as pa
 
     bad: list[tuple[int, str, bytes]] = []

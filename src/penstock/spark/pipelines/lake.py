@@ -1,6 +1,6 @@
-"""lake: streams to partitioned Parquet, a little further with each export, every row once. Design: docs/lake.md.
+"""lake: incremental export of streams to partitioned Parquet, every row exactly once. Design: docs/lake.md.
 
-An export looks at the streams (views), plans parts of what is new, lets tasks write them to files aside
+An export takes views of the streams, divides the new messages into parts, has tasks write them to staged files
 (lake_files.py), and commits files and deletes under one manifest (manifest.py). `penstock pipeline lake` runs it.
 """
 
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 5_000_000
 MAX_BYTES = 128 << 20
-STEP_BYTES = 8 << 30  # of blocks: so much is done again, at most, after a crash
+STEP_BYTES = 8 << 30  # of blocks: at most so much is exported again after a crash
 PART_BYTES = 256 << 20
-SPLIT_FROM = 16 << 20  # less than this for a core is not shared out: it would only make small files
+SPLIT_FROM = 16 << 20  # less than this per core is not divided: it would only make small files
 
 Changed = Literal["fail", "restart"]
 
 
 @dataclass(frozen=True, slots=True)
 class StreamExported:
-    """What an export did with one stream; `first` > `last`: nothing was new."""
+    """The result of an export for one stream; `first` > `last`: nothing was new."""
 
     stream: str
     first: int
@@ -62,12 +62,12 @@ class StreamExported:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What a run has added to a lake."""
+    """The rows and manifests that a run has added to a lake."""
 
     path: str
     lake: str
     exports: tuple[int, ...]
-    """Numbers of the manifests; none: there was nothing new."""
+    """Numbers of the manifests; empty: there was nothing new."""
     rows: int
     files: int
     bytes: int
@@ -77,7 +77,7 @@ class Exported:
 
 @dataclass(slots=True)
 class _Plan:
-    """What is to be done with one stream."""
+    """The planned export of one stream."""
 
     view: StreamView
     removed: Removed
@@ -105,17 +105,17 @@ def run(
     unexplained: Unexplained = "auto",
     on_progress: OnProgress | None = None,
 ) -> Exported:
-    """Bring a lake up to what the store holds now; every message goes in once, however often this is run or killed.
+    """Export everything new in the store to a lake; every message goes in once, however often this is run or killed.
 
-    partition_by, headers and compression hold for good (None: as the lake has them). `max_rows` and `max_bytes` bound
-    a file, `step_bytes` what one manifest covers. `changed`: what to do about a stream that was made anew or cut back.
-    `unexplained`: what to do about rows that the store took away without a record that says why (docs/lake.md).
+    partition_by, headers and compression are permanent (None: the lake's settings). `max_rows` and `max_bytes` limit a
+    file, `step_bytes` limits one manifest. `changed`: what to do about a stream that was recreated or rolled back.
+    `unexplained`: what to do about rows that the store removed without a record of the reason (docs/lake.md).
     """
     began = time.monotonic()
     if max_rows < 1 or max_bytes < 1 or step_bytes < 1:
         raise LakeError(f"max_rows={max_rows}, max_bytes={max_bytes}, step_bytes={step_bytes}: each at least 1")
     root, place = os.path.abspath(os.fspath(path)), Lake(lake)
-    choose_streams(root, streams, account)  # no store, no such stream: say so before a lake is made
+    choose_streams(root, streams, account)  # raises if there is no such store or stream, before a lake is created
     settings = _settings(place, partition_by, headers, compression)
     with place.locked():
         place.clean()
@@ -158,9 +158,9 @@ def follow(
     on_export: Callable[[Exported], None] | None = None,
     **options: object,
 ) -> int:
-    """Export again and again, `interval` seconds from start to start, until `stop` is set or SIGINT comes: how often.
+    """Export every `interval` seconds, from start to start, until `stop` is set or SIGINT; returns the number of runs.
 
-    The export that is under way is finished first. Options are those of `run`.
+    A running export is finished first. The options are those of `run`.
     """
     stop, count = stop or threading.Event(), 0
     with _stopped_by_signal(stop):
@@ -169,7 +169,7 @@ def follow(
             try:
                 done = run(spark, path, lake, **options)  # type: ignore[arg-type]
             except Exception:
-                if stop.is_set():  # Ctrl-C ends Spark's workers too: what they were at counts for nothing
+                if stop.is_set():  # Ctrl-C ends Spark's workers too: their unfinished work is discarded
                     break
                 raise
             count += 1
@@ -192,7 +192,7 @@ def _stopped_by_signal(stop: threading.Event) -> Iterator[None]:
 
 
 def _settings(lake: Lake, partition_by: Sequence[str] | None, headers: str | None, compression: str | None) -> Settings:
-    """Those of the lake, or of a new one, with what was asked for instead."""
+    """The settings of the lake, or the defaults of a new one, overridden by the given ones."""
     known = lake.settings() if lake.exists else Settings()
     found = Settings(
         known.partition_by if partition_by is None else tuple(partition_by),
@@ -211,7 +211,7 @@ def _cores(spark: SparkSession) -> int:
     return context.defaultParallelism if context is not None else 2
 
 
-# What there is to do.
+# Planning.
 
 
 def _plan_stream(
@@ -236,15 +236,15 @@ def _plan_stream(
 
 
 def _end(view: StreamView) -> Position | None:
-    """The last block: who has exported nothing need not know what was deleted before."""
+    """The last block: a lake without rows need not read earlier delete records."""
     return Position(view.blocks[-1].block_id, view.blocks[-1].salt) if view.blocks else None
 
 
-# Doing it, step by step.
+# Execution, step by step.
 
 
 def _steps(plans: list[_Plan], step_bytes: int) -> Iterator[list[tuple[_Plan, list[Part]]]]:
-    """What each manifest covers: parts in order, of about `step_bytes` together, and every stream that has news."""
+    """The contents of each manifest: parts in order, about `step_bytes` together, and every stream with changes."""
     step: list[tuple[_Plan, list[Part]]] = []
     size = 0
     for one in plans:
@@ -271,7 +271,7 @@ def _write(
     write: Callable[..., ExportTask],
     on_progress: OnProgress | None,
 ) -> Manifest:
-    """One export: write the step's parts aside, then commit them."""
+    """One export: write the step's parts to the staging folder, then commit them."""
     run_id = f"{number:08}-{os.urandom(4).hex()}"
     staging = lake.staging(run_id)
     parts = [part for _, some in step for part in some]
@@ -299,7 +299,7 @@ def _write(
 
 
 def _stream_export(one: _Plan, parts: list[Part], files: list[LakeFile]) -> StreamExport:
-    """What this step did with a stream; the deletes go with its first one."""
+    """The step's result for a stream; the stream's first step also carries the deletes."""
     is_end = not parts or parts[-1] is one.parts[-1]
     first, is_first = one.first, not one.is_begun
     last = one.view.last_seq if is_end else parts[-1].high - 1

@@ -1,6 +1,6 @@
-"""What has become of a stream since a lake last looked: is it still the same, and which rows were deleted.
+"""Changes of a stream since a lake's last export: whether it is still the same stream, and which rows were deleted.
 
-Age and limits take nothing from a lake; deletes, purges, rollups and erasures hide its rows. Rules: docs/lake.md.
+Age and limits remove nothing from a lake; deletes, purges, rollups and erasures hide its rows. Rules: docs/lake.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Unexplained = Literal["auto", "keep", "hide", "fail"]
 
 @dataclass(slots=True)
 class Removed:
-    """What the store has taken away of the rows that a lake has, or is about to have."""
+    """The rows that the store has removed from those that a lake has, or is about to have."""
 
     hidden: dict[str, SeqSet] = field(default_factory=dict)
     unexplained: SeqSet = field(default_factory=SeqSet)
@@ -33,7 +33,7 @@ class Removed:
 
 
 def what_changed(view: StreamView, known: StreamInLake | None, found: Deletes) -> str | None:
-    """Why the stream is not the one that the lake has rows of; None: it is."""
+    """Why the stream is not the one that the lake has rows of; None: it is the same."""
     if known is None:
         return None
     if view.stream_id.hex() != known.stream_id:
@@ -50,7 +50,7 @@ def what_changed(view: StreamView, known: StreamInLake | None, found: Deletes) -
 def what_went(
     view: StreamView, folder: str, known: StreamInLake | None, found: Deletes, unexplained: Unexplained
 ) -> Removed:
-    """What has gone since the last export of the rows that are in the lake, or will be with this one."""
+    """Rows removed since the last export, of those that are in the lake or will be after this export."""
     before, last = SeqSet(), known.last if known else 0
     for first, stop in unpack(known.gone).ranges() if known else ():
         if first <= last:
@@ -64,7 +64,7 @@ def what_went(
     hidden = {reason: seqs for reason, seqs in reasons.items() if reason in BY_USER}
     left = _doubtful(without(now, gone), found)
     if unexplained in ("hide", "fail"):
-        # A record of age may stand for a message whose delete, told in a block that is gone, came first.
+        # An age record may cover a message that was deleted earlier, if the block with its delete record is gone.
         for reason, seqs in reasons.items():
             if reason not in BY_USER:
                 left.update(_doubtful(seqs, found))
@@ -83,8 +83,11 @@ def what_went(
 
 
 def _doubtful(seqs: SeqSet, found: Deletes) -> SeqSet:
-    """Those that a user may have taken away without anybody knowing: none, but in stores that an older version wrote
-    or that lost DELETES, and below what DELETES had to forget."""
+    """Rows that a user may have deleted without a surviving record.
+
+    There are none, except in stores that an older version wrote or that lost DELETES, and below the point up to which
+    DELETES had to drop its entries.
+    """
     if found.missing:
         return seqs
     doubtful = SeqSet()
@@ -95,7 +98,7 @@ def _doubtful(seqs: SeqSet, found: Deletes) -> SeqSet:
 
 
 def has_limits(folder: str, disk: Disk) -> bool:
-    """Whether messages may go from this stream by themselves; else only a delete can have taken one."""
+    """Whether limits or age may remove messages from this stream; otherwise only a delete can have removed one."""
     config = read_identity(disk, StreamPaths(folder)).config
     limits = ("max_age", "max_msgs", "max_bytes", "max_msgs_per_subject")
     return (

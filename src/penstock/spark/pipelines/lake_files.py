@@ -1,6 +1,6 @@
-"""What a task of an export does: the rows of one part into Parquet files of bounded size, one set for each partition.
+"""The task of an export: write the rows of one part to Parquet files of bounded size, one set for each partition.
 
-The files are named in the row that the task returns; those of a task that failed or ran twice are named by nobody.
+The task returns a row that names its files; the files of a task that failed or ran twice are named nowhere.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FILE_SCHEMA = (
     "path string, stream string, rows long, bytes long, first_seq long, last_seq long, min_ts_ns long, max_ts_ns long"
 )
-OPEN_MAX = 16  # files that a task has open at once: times may go back and forth over midnight
+OPEN_MAX = 16  # files that a task has open at once: times may cross midnight back and forth
 GROUP_BYTES = 32 << 20
 TIMES = {"year": "%Y", "month": "%Y-%m", "day": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
 NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -46,7 +46,7 @@ class ExportTask:
 
 
 def check_partition(name: str) -> None:
-    """LakeError unless rows can be partitioned by this."""
+    """LakeError unless rows can be partitioned by these columns."""
     if name not in ("stream", "subject", *TIMES) and not _TOKEN.fullmatch(name):
         raise LakeError(
             f"partition_by {name!r}: there are stream, {', '.join(TIMES)}, subject, and token1 to token9 of the subject"
@@ -54,7 +54,7 @@ def check_partition(name: str) -> None:
 
 
 def write_task(task: ExportTask) -> Iterator[pa.RecordBatch]:
-    """Write a part; one batch that lists the files."""
+    """Write a part and yield one batch that lists its files."""
     import pyarrow as pa
 
     with as_one_line():
@@ -74,11 +74,11 @@ def write_task(task: ExportTask) -> Iterator[pa.RecordBatch]:
     )
 
 
-# Which rows go where.
+# Partitions.
 
 
 def _split(batch: pa.RecordBatch, partition_by: tuple[str, ...]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of each partition, in their order, with its path."""
+    """The path and the rows of each partition, in the order of the rows."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -129,7 +129,7 @@ class _PartWriter:
     def __init__(self, task: ExportTask) -> None:
         self.task = task
         self.schema = part_schema(None, cast(HeadersMode, task.settings.headers), "fail")
-        self.token = os.urandom(4).hex()  # a second try of this task must not write to the same names
+        self.token = os.urandom(4).hex()  # a retry of this task must not reuse the names
         self.open: dict[str, _File] = {}
         self.done: list[LakeFile] = []
         self.count = 0
@@ -139,7 +139,7 @@ class _PartWriter:
         at = 0
         while at < rows.num_rows:
             file = self.open.pop(folder, None) or self._begin(folder)
-            self.open[folder] = file  # the latest used stands last
+            self.open[folder] = file  # the most recently used is last
             left = task.max_rows - file.rows
             if left <= 0 or not file.has_room(task.max_bytes):
                 self._end(folder)
@@ -175,7 +175,7 @@ class _PartWriter:
 
 
 class _File:
-    """One Parquet file on its way: rows wait until they make a row group."""
+    """One Parquet file being written: rows are buffered until they fill a row group."""
 
     def __init__(self, task: ExportTask, path: str, schema: pa.Schema) -> None:
         import pyarrow.parquet as pq
@@ -188,7 +188,7 @@ class _File:
             self.sink,
             schema,
             compression=task.settings.compression,
-            # Payloads seldom repeat: a dictionary of them costs time and gives nothing.
+            # Payloads seldom repeat: a dictionary would cost time and save nothing.
             use_dictionary=["stream", "subject", "headers.key_value.key", "headers.key_value.value.list.element"],
             column_encoding=dict.fromkeys(("seq", "ts", "ts_ns"), "DELTA_BINARY_PACKED"),
             write_statistics=["stream", "seq", "ts", "ts_ns", "subject"],
@@ -199,7 +199,7 @@ class _File:
         self.first_seq = self.last_seq = self.min_ts = self.max_ts = 0
 
     def has_room(self, max_bytes: int, size: int = 0) -> bool:
-        """Whether `size` bytes fit, counted as if nothing could be compressed, and the footer with them."""
+        """Whether `size` bytes and the footer fit, assuming that nothing compresses."""
         return self.sink.tell() + self.waiting_bytes + size + FOOTER_BYTES <= max_bytes or not self.rows
 
     def add(self, rows: pa.RecordBatch) -> None:
@@ -225,7 +225,7 @@ class _File:
             self.waiting, self.waiting_bytes = [], 0
 
     def close(self) -> LakeFile:
-        """End the file, on disk: its manifest may count on it."""
+        """Finish the file and sync it: its manifest may depend on it."""
         self._flush()
         self.writer.close()
         self.sink.flush()

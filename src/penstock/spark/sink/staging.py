@@ -1,4 +1,4 @@
-"""staging: messages with their sequences and times into a stage, in the task that reads them."""
+"""staging: write messages, with their sequences and times, into a stage, in the task that reads them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Message = tuple[int, int, str, bytes | None, bytes]
 
 
 def stage_messages(root: str, job: str, part: int, floor: int, messages: Iterable[Message]) -> dict[str, Any]:
-    """Stage messages that rise above `floor`, what is missing between them skipped; what the adoption has to know.
+    """Stage messages above `floor` in rising order, skip the gaps between them, and return what the adoption needs.
 
-    As in a migration by one process nothing is judged but what a message may be: the stream had them all once.
+    As in a migration by one process, only the validity of each message is checked: the stream had them all once.
     """
-    # A chance name: a task may run twice, also at the same time.
+    # A random name: a task may run twice, even at the same time.
     stage = Stage(root, job, f"{part:06d}-{uuid.uuid4().hex}", start_seq=floor + 1, has_times=True)
     try:
         first_seq, next_seq, size = 0, floor + 1, 0

@@ -1,4 +1,4 @@
-"""WriteOptions: what writing to `format("penstock")` can be asked for, checked. The table of them: docs/spark.md."""
+"""WriteOptions: the checked options of a write to `format("penstock")`. docs/spark.md lists them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHOWN = {
     "path", "stream", "account", "subjectColumn", "payloadColumn", "headersColumn", "timeColumn", "subject",
     "createSubjects",
 }  # fmt: skip
-_SPARKS_OWN = {"checkpointlocation", "queryname"}  # a streaming query hands its own options on
+_SPARKS_OWN = {"checkpointlocation", "queryname"}  # a streaming query passes its own options on
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +32,17 @@ class WriteOptions:
     path: str
     stream: str
     account: str | None = None
-    """None: that of the stream called so; of a new one, `$G`."""
+    """None: the account of the existing stream with this name; `$G` for a new stream."""
     subject: str = ""
-    """The column's name; "": `subject`, if there is one."""
+    """The column's name; "": the column `subject`, if it exists."""
     payload: str = ""
     headers: str = ""
     time: str = ""
-    """A timestamp, or int64 nanoseconds; "": `ts_ns` or `ts`, if there is one, is not taken: time is the adoption's."""
+    """A column of timestamps or int64 nanoseconds; "": the time of the adoption, even if `ts_ns` or `ts` exists."""
     literal: str = ""
     """One subject for all messages."""
     create: tuple[str, ...] = ()
-    """The subjects of a stream that is made when it is not there."""
+    """The subjects of the stream if the write creates it."""
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> WriteOptions:

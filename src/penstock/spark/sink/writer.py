@@ -1,8 +1,8 @@
-"""PenstockWriter: a DataFrame, batch or streaming, into a stream, exactly once. How it is done: store/open/adoption.py.
+"""PenstockWriter: writes a DataFrame, batch or streaming, into a stream exactly once. Protocol: store/open/adoption.py.
 
-A task stages finished blocks beside the stream and says where; the driver's commit has the writer of the store adopt
-them. Nothing else leaves a trace: a task that is tried again, or twice at once, stages under another name, and what no
-commit names is removed with the job.
+A task stages finished blocks beside the stream and returns their place; on commit the driver asks the store's writer to
+adopt them. Nothing else leaves a trace: a task that is retried, or runs twice at once, stages under another name, and
+stages that no commit names are removed with the job.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 NOTHING = {"revision": -1, "messages": 0, "duplicates": 0, "has_times": False, "start_seq": 1}
-"""Of a task of a batch that is in already; its revision is none, should the stream be another one by then."""
+"""The stage of a task whose batch is adopted already; -1 is no stream's revision, should the stream be recreated."""
 
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task has staged."""
+    """The stage that a task has written."""
 
     job: str
     info: dict[str, Any] = field(default_factory=dict)
@@ -52,8 +52,7 @@ class MessageColumns:
 
     @staticmethod
     def choose(schema: StructType, options: WriteOptions) -> MessageColumns:
-        """The columns that the options name, or those with the table's own names; an error where a type does not
-        fit."""
+        """The columns named by the options, or else by the table's own names; PenstockSparkError if a type is wrong."""
         kinds = {one.name: one.dataType for one in schema.fields}
         subject = None if options.literal else _column(kinds, options.subject or "subject", (StringType, BinaryType))
         payload = _column(kinds, options.payload or "payload", (BinaryType, StringType))
@@ -94,7 +93,7 @@ def _column(kinds: Mapping[str, DataType], name: str, wanted: tuple[type[DataTyp
 
 
 class _Writer:
-    """What batch and streaming have in common. It is pickled into every task."""
+    """The common part of batch and streaming writes. It is pickled into every task."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
@@ -133,7 +132,7 @@ class _Writer:
 
         context = TaskContext.get()
         part = context.partitionId() if context is not None else 0
-        # A chance name: the same task may run twice, also at the same time.
+        # A random name: the same task may run twice, even at the same time.
         stage = Stage(self.root, job, f"{part:06d}-{uuid.uuid4().hex}", has_times=self.columns.time is not None)
         try:
             for batch in rows:
@@ -189,7 +188,7 @@ class PenstockWriter(_Writer, DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         with as_one_line():
             try:
-                # Known by its name: the process that takes it in may die before it can say so, and is asked again.
+                # The adoption has a name: its process may die before it answers, and then the request is repeated.
                 self._adopt(messages, self.job)
             except BaseException:
                 self._discard({self.job})
@@ -215,7 +214,7 @@ class PenstockStreamWriter(_Writer, DataSourceStreamArrowWriter):
                 raise PenstockSparkError("Spark does not say which query and batch this is: a streaming write needs it")
             job = f"{query}-{batch}"
             if self._is_adopted(query, int(batch)):
-                # An attempt that comes too late, or a batch that is run again: nobody would clear its files away.
+                # Nothing else would remove the files of an attempt that comes too late, or of a batch that runs again.
                 for _ in iterator:
                     pass
                 return Staged(job, NOTHING | {"part": context.partitionId()}, query)

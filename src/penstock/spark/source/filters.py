@@ -1,7 +1,7 @@
-"""Filters of a Spark query as ranges of sequence and time, subjects and streams: what the scan can do itself.
+"""Pushdown: filters of a Spark query as ranges of sequence and time, subjects and streams, which the scan applies.
 
-A filter is taken only where the scan gives exactly the rows that Spark would keep; anything else stays Spark's, and
-may still help to leave blocks out.
+A filter is pushed down only if the scan returns exactly the rows that Spark would keep; Spark evaluates all others,
+which may still help to skip blocks.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True)
 class Pushed:
-    """What a read is narrowed to. Ranges are half open; times are nanoseconds."""
+    """The constraints of a read. Ranges are half open; times are nanoseconds."""
 
     start_seq: int | None = None
     stop_seq: int | None = None
     since: int | None = None
     until: int | None = None
     subjects: tuple[str, ...] = ()
-    """NATS filters, of which one must match; none: all subjects."""
+    """NATS filters; at least one must match. Empty: all subjects."""
     literals: frozenset[str] | None = None
-    """Subjects by name, of which it must be one; None: any."""
+    """Literal subjects; the message's subject must be one of them. None: any subject."""
     prefixes: tuple[str, ...] = ()
-    """All of which a subject begins with."""
+    """Prefixes; the subject must begin with every one of them."""
     streams: frozenset[str] | None = None
 
     def take(self, one: Filter) -> bool:
-        """Narrow the read by a filter; True when nothing of it is left for Spark to do."""
+        """Narrow the read by a filter; True when Spark need not evaluate it any more."""
         from pyspark.sql import datasource as spark
 
         path: tuple[str, ...] = getattr(one, "attribute", ())
@@ -79,7 +79,7 @@ class Pushed:
 
     def _between(self, column: str, low: int | None, high: int | None) -> None:
         """Narrow to low <= column <= high."""
-        unit = 1000 if column == "ts" else 1  # ts is ts_ns // 1000, so a microsecond stands for a thousand of them
+        unit = 1000 if column == "ts" else 1  # ts is ts_ns // 1000, so a microsecond covers a thousand nanoseconds
         start = None if low is None else min(max(low * unit, -INT64_STOP), INT64_STOP)
         stop = None if high is None or (high + 1) * unit >= INT64_STOP else max((high + 1) * unit, -INT64_STOP)
         if column == "seq":
@@ -104,8 +104,8 @@ class Pushed:
             self.streams = frozenset(names) if self.streams is None else self.streams & frozenset(names)
             return True
         if any(is_valid_name(name) and not is_valid_subject(name) for name in names):
-            return False  # `a.*` as a name: our filter of that text takes more, and Spark chooses
-        # No message has a subject that is not valid.
+            return False  # the literal `a.*` would match more as a NATS filter; Spark compares it
+        # No message has an invalid subject.
         found = frozenset(name for name in names if is_valid_subject(name))
         self.literals = found if self.literals is None else self.literals & found
         return True
@@ -116,7 +116,7 @@ class Pushed:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether no row can be left."""
+        """Whether no row can match."""
         return (
             self.streams == frozenset()
             or self.literals == frozenset()
@@ -128,7 +128,7 @@ class Pushed:
 
     @property
     def scan_subjects(self) -> tuple[str, ...]:
-        """The filters for the scan; with `left_prefixes` they say what all the constraints together say."""
+        """The filters for the scan; together with `left_prefixes` they are equivalent to all the constraints."""
         if self.literals is not None:
             allowed = Filters(self.subjects)
             return tuple(
@@ -146,7 +146,7 @@ class Pushed:
 
     @property
     def left_prefixes(self) -> tuple[str, ...]:
-        """The prefixes that the scan's filters do not say."""
+        """The prefixes that the scan's filters do not express."""
         if self.literals is not None:
             return ()
         told = self.scan_subjects if not self.subjects else ()
@@ -161,7 +161,7 @@ def _as_filter(prefix: str) -> str:
 
 
 def _number(column: str, value: Any) -> int | None:
-    """The value as the column counts, when it is one."""
+    """The value in the column's unit; None if it has another type."""
     if column == "ts":
         if not isinstance(value, datetime) or value.tzinfo is None:
             return None
@@ -182,5 +182,5 @@ def _is_empty(start: int | None, stop: int | None) -> bool:
 
 
 def push(filters: Iterable[Filter], pushed: Pushed) -> list[Filter]:
-    """Narrow `pushed` by the filters; those that are left to Spark."""
+    """Narrow `pushed` by the filters and return those that Spark must evaluate."""
     return [one for one in filters if not pushed.take(one)]

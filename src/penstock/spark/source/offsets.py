@@ -1,17 +1,17 @@
-"""Offsets: how far a streaming query has come in each stream, and how much of the rest its next batch takes.
+"""Offsets: how far a streaming query has read in each stream, and how much its next batch takes.
 
-Pure: no file and no Spark here. An offset is JSON in the query's checkpoint, per stream:
+Pure functions, without files or Spark. An offset is JSON in the query's checkpoint, per stream:
 
     {"<directory of the stream>": {"seq": 120, "epoch": 3, "base": 20, "base_epoch": 2, "stream_id": "6f0c…"}}
 
   seq        the last sequence of the batch
-  epoch      of the stream when the batch was planned; -1 while the stream has not come as far as `base`
-  base       the sequence after which the query began: Spark keeps no start of a query's first batch, so its end tells
-             it; it changes, or base_epoch does, when the query had to begin again elsewhere
+  epoch      the stream's epoch when the batch was planned; -1 while the stream has not reached `base`
+  base       the sequence after which the query began: Spark does not keep the start of a query's first batch, so the
+             end offset carries it; `base` or `base_epoch` changes when the query had to begin again elsewhere
   base_epoch the stream's epoch at that time
-  stream_id  of the stream: a stream that was deleted and made anew has another
+  stream_id  the stream's id: a stream that was deleted and recreated has another
 
-Nothing in it changes without data, or Spark would run empty batches.
+No field changes without new messages, or Spark would run empty batches.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from typing import Any, Protocol
 from penstock.errors import StoreError
 
 NOT_YET = -1  # epoch of an offset that lies beyond the stream's end
-SILENCE_NS = 60 * 10**9  # how long an offset may stay behind messages of which the query wants none
+SILENCE_NS = 60 * 10**9  # how long an offset may stay behind messages that do not match the query
 
 
 class BadOffset(StoreError):
-    """A checkpoint holds an offset that is not one of this source."""
+    """A checkpoint holds an offset that another source wrote."""
 
 
 class StreamTrouble(StoreError):
-    """A stream is not what the query left; `what` happened, and what to do about it."""
+    """A stream has changed since the query last read it; `what` tells the event, the text also what to do."""
 
     def __init__(self, what: str, remedy: str) -> None:
         self.what = what
@@ -41,24 +41,24 @@ class StreamTrouble(StoreError):
 
 
 class DataLost(StreamTrouble):
-    """Messages that the query had not read yet are gone: by a limit, by age, or purged."""
+    """Messages that the query had not read yet were removed: by a limit, by age, or by a purge."""
 
 
 class StreamRecreated(StreamTrouble):
-    """The stream was deleted and made anew since the query last read it."""
+    """The stream was deleted and recreated since the query last read it."""
 
 
 class StreamTruncated(StreamTrouble):
-    """Sequences that the query has read were taken back."""
+    """Sequences that the query has read were rolled back."""
 
 
 class StreamMissing(StreamTrouble):
-    """A stream that the query has read is not there any more."""
+    """A stream that the query has read does not exist any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """How far a query has come in one stream: it has seen every message in (base, seq]."""
+    """How far a query has read in one stream: it has seen every message in (base, seq]."""
 
     seq: int
     epoch: int
@@ -68,7 +68,7 @@ class StreamOffset:
 
     @property
     def run(self) -> tuple[str, int, int]:
-        """Batches that follow one another have the same."""
+        """Where the query began in which stream; consecutive batches share it."""
         return self.stream_id, self.base_epoch, self.base
 
 
@@ -80,7 +80,7 @@ def encode_offsets(offsets: Offsets) -> dict[str, Any]:
 
 
 def decode_offsets(data: Mapping[str, Any]) -> Offsets:
-    """What a checkpoint holds; BadOffset when another source, or a later version, has written it."""
+    """Parse the offsets of a checkpoint; BadOffset when another source, or a later version, has written it."""
     found: Offsets = {}
     for key, fields in data.items():
         try:
@@ -104,7 +104,7 @@ def decode_offsets(data: Mapping[str, Any]) -> Offsets:
 def range_of(key: str, start: Offsets, end: Offsets) -> tuple[int, int]:
     """The sequences [low, high) of a stream in the batch between two offsets.
 
-    The start of a first batch is worked out again after a crash and may differ then; what its end says counts.
+    The start of a first batch is computed again after a crash and may differ then; the base in its end offset decides.
     """
     before, after = start.get(key), end[key]
     if before is not None and before.run == after.run:
@@ -112,11 +112,11 @@ def range_of(key: str, start: Offsets, end: Offsets) -> tuple[int, int]:
     return after.base + 1, after.seq + 1
 
 
-# -------------------------------------------------------------------------------- what happened to the stream meanwhile
+# --------------------------------------------------------------------------------------- what happened to the stream
 
 
 class StreamNow(Protocol):
-    """A stream as it is now."""
+    """The current state of a stream."""
 
     @property
     def label(self) -> str:
@@ -128,26 +128,26 @@ class StreamNow(Protocol):
     def epoch(self) -> int: ...
     @property
     def floor(self) -> int:
-        """Below it limits, age and purges have left nothing. Deletes of single messages do not move it."""
+        """Limits, age and purges have removed everything below it; deletes of single messages do not move it."""
 
     @property
     def first_seq(self) -> int: ...
     @property
     def last_seq(self) -> int: ...
     def rewritten_from(self, epoch: int) -> int | None:
-        """The lowest sequence that was given out in a later epoch."""
+        """The lowest sequence that was assigned in a later epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Why a query cannot simply go on, and where it goes on all the same if it is told to."""
+    """Why a query cannot simply continue, and where it continues if failOnDataLoss is off."""
 
     error: StreamTrouble
     resume: StreamOffset
 
 
 def find_change(offset: StreamOffset, now: StreamNow) -> Change | None:
-    """What happened to a stream since a query came to `offset`, unless that is harmless."""
+    """What happened to a stream since a query reached `offset`; None if that is harmless."""
     if offset.stream_id != now.stream_id:
         return Change(
             StreamRecreated(
@@ -175,7 +175,7 @@ def find_change(offset: StreamOffset, now: StreamNow) -> Change | None:
 
 
 def lost_range(now: StreamNow, low: int, high: int) -> DataLost | None:
-    """The error for those of [low, high) that are gone for another reason than that somebody deleted them."""
+    """The error for messages in [low, high) that were removed other than by an explicit delete."""
     stop = min(now.floor, high)
     if stop <= low:
         return None
@@ -193,28 +193,28 @@ def begin_at(now: StreamNow, base: int) -> StreamOffset:
 
 
 def advance(offset: StreamOffset, now: StreamNow, seq: int) -> StreamOffset:
-    """The offset after a batch up to `seq`; the same one where that is no further."""
+    """The offset after a batch up to `seq`; unchanged if the batch does not advance it."""
     return replace(offset, seq=seq, epoch=now.epoch) if seq > offset.seq else offset
 
 
-# -------------------------------------------------------------------------------------------- what the next batch takes
+# ---------------------------------------------------------------------------------------- the size of the next batch
 
 
 class Backlog(Protocol):
-    """The messages in (low, high] of a stream that wait for the query."""
+    """The messages in (low, high] of a stream that the query has not read yet."""
 
     @property
     def low(self) -> int: ...
     @property
     def high(self) -> int: ...
     def messages(self) -> int:
-        """How many there are that the query wants."""
+        """How many messages match the query."""
 
     def size(self) -> int:
-        """Their bytes, wanted or not, as well as they are known without reading them."""
+        """Bytes of all messages, matching or not; an estimate where it would take reading them."""
 
     def after_messages(self, count: int) -> int:
-        """The sequence up to which there are `count` wanted messages; `high` when there are no more."""
+        """The sequence up to which there are `count` matching messages; `high` when there are no more."""
 
     def after_size(self, size: int) -> int:
         """The sequence up to which there are at most `size` bytes."""
@@ -222,16 +222,16 @@ class Backlog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """The most that one batch takes of all streams together; None: no limit."""
+    """The limits of one batch over all streams together; None: no limit."""
 
     messages: int | None = None
     size: int | None = None
 
 
 def share(limit: int, wanted: Mapping[str, int]) -> dict[str, int]:
-    """A limit shared out fairly: who wants little gets it, the others get the same.
+    """Share a limit fairly: streams that need little get it all, the others get equal shares.
 
-    What cannot be shared evenly goes to those that want most, so that no stream waits for ever.
+    A remainder that cannot be shared evenly goes to the streams that need most, so that no stream starves.
     """
     shares: dict[str, int] = {}
     left = limit
@@ -242,7 +242,7 @@ def share(limit: int, wanted: Mapping[str, int]) -> dict[str, int]:
 
 
 def admit(backlogs: Mapping[str, Backlog], limits: BatchLimits) -> dict[str, int]:
-    """The last sequence of each stream in the next batch. With anything there, at least one message is taken."""
+    """The last sequence of each stream in the next batch. If there are messages, the batch takes at least one."""
     ends = {key: backlog.high for key, backlog in backlogs.items()}
     if limits.messages is not None:
         counts = {key: backlog.messages() for key, backlog in backlogs.items()}
@@ -257,15 +257,15 @@ def admit(backlogs: Mapping[str, Backlog], limits: BatchLimits) -> dict[str, int
     waiting = [key for key, backlog in backlogs.items() if backlog.high > backlog.low]
     if waiting and all(ends[key] <= backlogs[key].low for key in waiting):
         longest = max(waiting, key=lambda key: (backlogs[key].size(), key))
-        ends[longest] = backlogs[longest].after_messages(1)  # one message that is larger than the limit
+        ends[longest] = backlogs[longest].after_messages(1)  # a single message larger than the limit
     return ends
 
 
 class Pace:
-    """When a batch is worth its while: at once with `messages_min` waiting, else after `delay_ns`.
+    """When to run a batch: at once with `messages_min` pending messages, else after `delay_ns`.
 
-    Messages that the query does not want move its offset once a minute only, so that a quiet subject of a busy stream
-    makes no empty batches; the first batch of a run never waits.
+    Messages that do not match the query advance its offset only once a minute, so that a query for a quiet subject of a
+    busy stream runs no empty batches; the first batch of a run never waits.
     """
 
     def __init__(self, messages_min: int | None, delay_ns: int) -> None:

@@ -1,4 +1,4 @@
-"""ReadOptions: what `format("penstock")` can be asked for, checked. The table of them: docs/spark.md."""
+"""ReadOptions: the checked options of a read from `format("penstock")`. docs/spark.md lists them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SIZE = re.compile(r"(\d+)\s*(?:(b|k|m|g|t)(?:i?b)?)?", re.IGNORECASE)
 
 
 def _texts(text: str) -> tuple[str, ...]:
-    """A list of names: with commas, or as JSON."""
+    """A list of names: separated by commas, or as JSON."""
     if text.lstrip().startswith("["):
         found = json.loads(text)
         if not all(isinstance(one, str) for one in found):
@@ -36,7 +36,7 @@ def _paths(text: str) -> tuple[str, ...]:
 
 
 def directory(text: str) -> str:
-    """A store's directory; Spark's users write it as a file: address too."""
+    """A store's directory; Spark users may write it as a file: URL."""
     scheme, colon, rest = text.partition(":")
     if colon and scheme.lower() == "file" and rest.startswith("/"):
         return unquote(urlsplit(text).path)
@@ -126,9 +126,9 @@ class ReadOptions:
     """Exclusive, both in Unix nanoseconds."""
     max_partition_bytes: int = field(default=PART_BYTES, metadata=_named("maxPartitionBytes", _size))
     min_partitions: int | None = field(default=None, metadata=_named("minPartitions", _count))
-    """None: as many as there are cores, where there is enough to read."""
+    """None: one per core if there is enough to read."""
     pushdown: bool = field(default=False, metadata=_named("pushdown", _truth))
-    """Off: Spark 4.3 keeps pushed filters with the DataFrame, and a later use of it reads what they let through."""
+    """Off: Spark 4.3 keeps pushed filters with the DataFrame, so a later use of it would be filtered by them too."""
     starting_offsets: Literal["earliest", "latest"] = field(
         default="earliest", metadata=_named("startingOffsets", _offsets)
     )
@@ -141,7 +141,7 @@ class ReadOptions:
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> ReadOptions:
-        """The options in Spark's map, whose names come in any case; PenstockSparkError says what is wrong with one."""
+        """Parse Spark's map, which ignores the case of names; PenstockSparkError says what is wrong with an option."""
         by_name = {one.metadata["name"].lower(): one for one in fields(ReadOptions)}
         found: dict[str, Any] = {}
         for given, text in options.items():
@@ -167,7 +167,7 @@ def _unknown(given: str, names: list[str]) -> str:
 
 
 def _checked(options: ReadOptions, given: Iterable[str]) -> ReadOptions:
-    """What holds between options."""
+    """Check options against each other."""
     named = {one.name: one.metadata["name"] for one in fields(ReadOptions)}
     if options.table != "messages":
         fit = ("paths", "streams", "account", "table", *(("subjects",) if options.table == "subjects" else ()))

@@ -1,7 +1,7 @@
 """PenstockSource: `format("penstock")`, a store's streams as a Spark table. Options: docs/spark.md.
 
-Spark makes it anew in a process of its own for each step: to ask for the schema, to plan, in every task. So it holds
-nothing but its options, and what a task needs travels in its partition.
+Spark creates a new one in a separate process for each step: to get the schema, to plan, and in every task. So it holds
+only its options; everything else that a task needs is in its partition.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def messages_ddl(columns: Sequence[str], headers: HeadersMode, mode: Mode) -> st
 
 
 class RowFormat:
-    """The columns that a query wants, in its order; checked against those that a stream has."""
+    """The columns that a query selects, in its order; checked against those of a stream."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -141,7 +141,7 @@ class PenstockReader(DataSourceReader):
             return [InputPartition(part) for part in plan_read(self.options, self.pushed)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        if partition is None or partition.value is None:  # Spark runs one task where there is no partition
+        if partition is None or partition.value is None:  # without partitions Spark still runs one task
             return
         settle_worker()
         with as_one_line():
@@ -149,21 +149,21 @@ class PenstockReader(DataSourceReader):
 
 
 class PushingReader(PenstockReader):
-    """A batch read that takes the query's filters over; Spark refuses the method unless its conf is on.
+    """A batch read with filter pushdown; Spark rejects the method unless its conf is on.
 
-    Spark 4.3 keeps what was planned under these filters with the DataFrame that was loaded, for its later uses too,
-    with other filters or with none. So this is for a DataFrame that is used once: it must be asked for.
+    Spark 4.3 keeps the plan made under these filters with the loaded DataFrame, and uses it again for later queries
+    with other filters or with none. So this suits only a DataFrame that is used once, and must be enabled explicitly.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         with as_one_line():
             left = push(filters, self.pushed)
-        # Rows that stand for damage have no time and no subject: only Spark can judge them.
+        # Rows that represent damage have no time and no subject: only Spark can filter them.
         return filters if self.options.mode == "quarantine" else left
 
 
 def plan_read(options: ReadOptions, pushed: Pushed) -> list[Part]:
-    """The parts of all the streams of all the stores that are read."""
+    """The parts of all streams of all stores in the read."""
     asked: dict[str, Any] = {
         "subjects": pushed.scan_subjects,
         "start_seq": pushed.start_seq,
@@ -182,7 +182,7 @@ def plan_read(options: ReadOptions, pushed: Pushed) -> list[Part]:
 
 
 def read_rows(part: Part, options: ReadOptions, pushed: Pushed, rows: RowFormat) -> Iterator[pa.RecordBatch]:
-    """The batches of a part as the query wants them."""
+    """The batches of a part, with the query's columns."""
     prefixes = pushed.left_prefixes
     columns = rows.columns if not prefixes or "subject" in rows.columns else (*rows.columns, "subject")
     found = read_part(

@@ -1,8 +1,9 @@
-"""PenstockStreamReader: a stream, several or all of a store as the source of a streaming query.
+"""PenstockStreamReader: one, several or all streams of a store as the source of a streaming query.
 
-Spark keeps one of it in a planning process of the driver for as long as the query runs, asks it at each trigger how far
-the next batch goes (`latestOffset`), and for the parts of that batch (`partitions`), which other processes `read`. What
-an offset holds: spark/source/offsets.py. Messages keep their sequences, so a batch is the same when it is run again.
+Spark keeps one reader in a planning process of the driver for as long as the query runs. At each trigger Spark asks it
+where the next batch ends (`latestOffset`) and for the parts of that batch (`partitions`), which other processes `read`.
+For the layout of an offset see spark/source/offsets.py. Messages keep their sequences, so a batch that runs again is
+the same.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from penstock.spark.source.options import ReadOptions
     from penstock.store.read.view import StreamView
 
-DELAY_NS = 15 * 60 * 10**9  # of minMessagesPerTrigger without maxTriggerDelay
+DELAY_NS = 15 * 60 * 10**9  # default of maxTriggerDelay with minMessagesPerTrigger
 
 log = logging.getLogger("penstock.spark")
 
@@ -62,8 +63,8 @@ log = logging.getLogger("penstock.spark")
 class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One streaming read.
 
-    Always true: nothing is open until the query asks for an offset, so that the tasks' copy of it holds no file; an
-    offset that was given out is a position in streams that were checked against their identity.
+    Always true: nothing is open until the query asks for an offset, so the copies in tasks hold no file; every offset
+    that was returned is a position in streams whose identity was checked.
     """
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
@@ -82,7 +83,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Where a query begins.
 
     def initialOffset(self) -> dict[str, Any]:
-        """The start of the first batch; the same for as long as this process lives."""
+        """The start of the first batch; constant for the life of this process."""
         with as_one_line():
             if self._initial is None:
                 tails = self._refreshed()
@@ -92,7 +93,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return encode_offsets(self._initial)
 
     def _base(self, tail: Tail) -> int:
-        """The sequence after which the options say that the query begins."""
+        """The sequence after which the query begins, according to the options."""
         options = self.options
         base = tail.last_seq if options.starting_offsets == "latest" else tail.first_seq - 1
         if options.starting_time is not None:
@@ -101,10 +102,10 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             base = max(base, options.starting_seq - 1)
         return base
 
-    # How far the next batch goes.
+    # The end of the next batch.
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What Spark hands to `latestOffset`; it only says that there is a limit: the options say which."""
+        """The limit that Spark passes to `latestOffset`; it only says that one exists, the options have its value."""
         options = self.options
         if options.max_messages_per_trigger is not None:
             return ReadMaxRows(options.max_messages_per_trigger)
@@ -115,7 +116,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the target: nothing that comes after this call is read, no stream that appears after it."""
+        """Fix the target: messages stored and streams created after this call are not read."""
         with as_one_line():
             self._targets = {root: tail.last_seq for root, tail in self._refreshed().items()}
 
@@ -142,22 +143,22 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return BatchLimits(self.options.max_messages_per_trigger, self.options.max_bytes_per_trigger)
 
     def _is_due(self, backlogs: dict[str, TailBacklog], is_all: bool) -> bool:
-        """Whether there is anything, and enough to be worth a batch."""
+        """Whether there are messages, and enough of them to be worth a batch."""
         if all(backlog.high == backlog.low for backlog in backlogs.values()):
             return False
         now = time.monotonic_ns()
         messages = sum(backlog.messages() for backlog in backlogs.values())
-        # A trigger that runs once, or up to a target, gets what there is.
+        # A trigger that runs once, or up to a target, takes all available messages.
         may_wait = self._targets is None and not (is_all and self.options.min_messages_per_trigger is not None)
         if may_wait and not self._pace.is_due(messages, now):
-            if not messages:  # nothing that the query wants: should these go, they are not lost to it
+            if not messages:  # none matches the query: if they are removed, the query loses nothing
                 self._seen |= {key: backlog.high for key, backlog in backlogs.items()}
             return False
         self._pace.went(now)
         return True
 
     def _go_on(self, before: Offsets, tails: dict[str, Tail]) -> tuple[Offsets, dict[str, Tail]]:
-        """Where each stream stands, and the stream, by the offset's key; streams that are new begin at their start."""
+        """Each stream and its offset, by the offset's key; new streams begin at their start."""
         known = {key: _find(key, before, tails) for key in before}
         offsets = before | self._joining(before, [tail for tail in tails.values() if tail not in known.values()])
         positions: Offsets = {}
@@ -177,7 +178,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return positions, by_key
 
     def _joining(self, before: Offsets, new: list[Tail]) -> Offsets:
-        """Streams that the checkpoint does not know: they begin where they did when they were first seen."""
+        """Streams missing from the checkpoint: they begin where they did when they were first seen."""
         for tail in new:
             key = tail.root if tail.root not in before else f"{tail.root}#{tail.stream_id}"
             joined = self._joined.get(key)
@@ -198,7 +199,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def _end_by_time(self, tail: Tail, time_ns: int) -> int:
-        """The last sequence before a time; looked up until the stream has come so far, then kept."""
+        """The last sequence before a time; looked up again until the stream has reached that time, then cached."""
         stream_id, end = self._ends.get(tail.root, ("", 0))
         if stream_id != tail.stream_id:
             end = tail.seq_from_time(time_ns) - 1
@@ -226,7 +227,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return [InputPartition(tuple(parts)) for parts in self._plan(views)]
 
     def _holds(self, key: str, end: StreamOffset, tail: Tail, low: int, high: int) -> bool:
-        """Whether the range of a batch that was decided on, perhaps before a restart, is still that stream's."""
+        """Whether the range of a planned batch, perhaps planned before a restart, still belongs to that stream."""
         change = find_change(end, tail)
         if change is not None and change.resume is not end:
             self._told_or_raised(key, low - 1, change.error)
@@ -237,7 +238,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return True
 
     def _plan(self, views: list[tuple[StreamView, int, int]]) -> Iterator[list[Part]]:
-        """The parts of a batch by task: not too much, and as many as there are cores where there is enough to read."""
+        """The parts of a batch by task: bounded in size, and one task per core if there is enough to read."""
         options = self.options
         total = sum(block.stop - block.start for view, _, _ in views for block in view.blocks)
         target = task_bytes(total, options)
@@ -263,10 +264,10 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ):
                     yield rows.shape(batch)
 
-    # What the query's progress shows.
+    # Metrics in the query's progress.
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Per stream: its last sequence, and how much of it is not in the batch that is under way."""
+        """Per stream: its last sequence, and how much of it lies beyond the current batch."""
         with as_one_line():
             if self._tails is None:
                 return None
@@ -313,7 +314,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _told_or_raised(self, key: str, seq: int, error: StreamTrouble) -> None:
-        """failOnDataLoss: the error, or one line in the log for each thing that happened."""
+        """failOnDataLoss: raise the error, or log one line for each event."""
         if self.options.fail_on_data_loss:
             raise error
         if (key, seq, type(error)) not in self._warned:
@@ -322,7 +323,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _find(key: str, offsets: Offsets, tails: dict[str, Tail]) -> Tail | None:
-    """The stream of an offset: in its directory, or with its id in another when the store was moved."""
+    """The stream of an offset: in its directory, or in another with the same id if the store was moved."""
     stream_id, there = offsets[key].stream_id, tails.get(key)
     if there is not None and there.stream_id == stream_id:
         return there
@@ -331,7 +332,7 @@ def _find(key: str, offsets: Offsets, tails: dict[str, Tail]) -> Tail | None:
 
 
 def _packed(parts: list[Part], size_max: int) -> Iterator[list[Part]]:
-    """Parts of many streams with little in each, gathered so that not each of them is a task."""
+    """Parts of many small streams, grouped so that not every one of them becomes a task."""
     group: list[Part] = []
     size = 0
     for part in parts:

@@ -1,6 +1,6 @@
-"""What a store knows of its streams, blocks, subjects and consumers without reading messages, as Spark tables.
+"""A store's metadata as Spark tables: its streams, blocks, subjects and consumers, without reading messages.
 
-One task answers for one stream, from its checkpoint and what came after it.
+One task reads one stream: its checkpoint, and the records after the checkpoint.
 """
 
 from __future__ import annotations

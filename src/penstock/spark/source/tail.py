@@ -1,7 +1,7 @@
 """Tail: one stream that a streaming query follows, and Tails: all of them. They live in the query's planning process.
 
-The files are opened once and looked at again at each trigger: an idle one costs a stat and a read of HEAD per stream,
-and no block is read.
+The files are opened once and checked again at each trigger: an idle trigger costs a stat and a read of HEAD per stream,
+and reads no block.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from penstock.store.open.stream_folders import (
 from penstock.store.read.snapshot import Snapshot
 from penstock.store.read.view import StreamView, block_views
 
-DEAD_MAX = 500  # deleted messages in a batch that are looked for one by one
-TRIES_MAX = 20  # a writer may remove blocks while we ask for what they hold
+DEAD_MAX = 500  # up to so many deleted messages in a batch are looked up one by one
+TRIES_MAX = 20  # a writer may remove a block while it is being read
 
 Found = TypeVar("Found")
 
@@ -58,7 +58,7 @@ class Tail:
         return Snapshot(self.root, identity.stream_id, name=self.name, disk=self._disk)
 
     def _sign(self) -> tuple[int, int, int] | None:
-        """What tells one config.json from another; None when there is neither it nor its copy."""
+        """The identity of config.json, to detect a replaced file; None when neither it nor its copy exists."""
         for path in (self._paths.config, self._paths.config_copy):
             try:
                 found = os.stat(path)
@@ -68,7 +68,7 @@ class Tail:
         return None
 
     def refresh(self) -> None:
-        """Go on to what is committed now; notice a stream that was deleted, or deleted and made anew."""
+        """Advance to the committed end; detect a stream that was deleted, or deleted and recreated."""
         signature = self._sign()
         self.is_missing = signature is None
         if signature is None:
@@ -83,14 +83,14 @@ class Tail:
         try:
             self._snapshot.refresh()
         except FileNotFoundError:
-            self.is_missing = self._sign() is None  # deleted between the two looks
+            self.is_missing = self._sign() is None  # deleted between the two checks
             if not self.is_missing:
                 raise
 
     def close(self) -> None:
         self._snapshot.stop()
 
-    # What there is.
+    # The stream's contents.
 
     @property
     def stream_id(self) -> str:
@@ -116,8 +116,8 @@ class Tail:
         return min((one.first_seq for one in self._snapshot.headers.values() if one.epoch > epoch), default=None)
 
     def view(self, low: int, high: int) -> StreamView:
-        """The stream for a read of the sequences [low, high): of the first and last block only what holds them."""
-        return self._asked(lambda: self._trimmed(low, high))
+        """The stream for a read of the sequences [low, high), its first and last block trimmed to that range."""
+        return self._retried(lambda: self._trimmed(low, high))
 
     def _trimmed(self, low: int, high: int) -> StreamView:
         snapshot, index = self._snapshot, self._snapshot.index
@@ -127,7 +127,7 @@ class Tail:
             if block.first_seq < high and block.stop_seq > low:
                 start, stop = block.start, block.stop
                 if block.first_seq < low:
-                    # From the record before: should the first of ours be damaged, there is no row for it.
+                    # Start at the record before it: if our first record is damaged, the index has no row for it.
                     start = max(start, self.byte_before(facts[block.block_id], low))
                 if block.stop_seq > high:
                     stop = self.byte_of(facts[block.block_id], high)
@@ -146,17 +146,17 @@ class Tail:
         )
 
     def _dead_between(self, low: int, high: int) -> SeqSet:
-        """The sequences in [low, high) without a message, but for those that the reader shall find damaged."""
+        """The sequences in [low, high) without a message, except those that the reader is to report as damaged."""
         found = self._gaps_between(low, high)
         for finding in self._snapshot.report.findings:
-            if finding.kind == "lost sequences":  # met by us first: no writer has put up with it yet
+            if finding.kind == "lost sequences":  # new damage: no writer has accepted the loss yet
                 for start, stop in finding.seqs:
                     for seq in range(max(start, low), min(stop, high)):
                         found.remove(seq)
         return found
 
     def _gaps_between(self, low: int, high: int) -> SeqSet:
-        """Where there are few, the whole stream is not walked."""
+        """The sequences without a message: if they are few, searched for by counting, not by walking the stream."""
         if high - low - self.count(low - 1, high - 1) > DEAD_MAX:
             return self._snapshot.query.deleted()
         found, ranges = SeqSet(), [(low, high)]
@@ -172,7 +172,7 @@ class Tail:
 
     def seq_from_time(self, time_ns: int) -> int:
         """The first sequence stored at or after a time; the next sequence when there is none."""
-        return self._asked(lambda: self._snapshot.seq_from_time(time_ns))
+        return self._retried(lambda: self._snapshot.seq_from_time(time_ns))
 
     def count(self, low: int, high: int, subjects: Sequence[str] = ()) -> int:
         """How many messages in (low, high] match."""
@@ -183,7 +183,7 @@ class Tail:
         return query.pending(subjects, low + 1) - beyond
 
     def blocks(self) -> list[dict[str, Any]]:
-        """The facts of the blocks that hold anything."""
+        """The metadata of the blocks that hold messages."""
         head = self._snapshot.head
         if self._blocks[0] is not head or head is None:
             self._blocks = (head, [block for block in self._snapshot.query.blocks() if block["live"]])
@@ -203,31 +203,31 @@ class Tail:
         return loading.seq_at(self._snapshot.index, block["id"], row)
 
     def byte_of(self, block: dict[str, Any], seq: int) -> int:
-        """Where the first record of a block at or above a sequence begins; the end of the block when there is none."""
+        """The offset of a block's first record at or above a sequence; the end of the block when there is none."""
         row = self.row_from(block, seq)
         return int(self.rows(block)[row] if row < block["rows"] else block["size"])
 
     def byte_before(self, block: dict[str, Any], seq: int) -> int:
-        """Where the last record of a block below a sequence begins; 0 when there is none."""
+        """The offset of a block's last record below a sequence; 0 when there is none."""
         row = self.row_from(block, seq)
         return int(self.rows(block)[row - 1]) if row else 0
 
     def backlog(self, low: int, high: int, subjects: Sequence[str] = ()) -> TailBacklog:
         return TailBacklog(self, low, max(low, high), subjects)
 
-    def _asked(self, ask: Callable[[], Found]) -> Found:
-        """Ask; when the writer has removed the block that was to answer, look anew and ask again."""
+    def _retried(self, query: Callable[[], Found]) -> Found:
+        """Run the query; if the writer has meanwhile removed the block that it reads, refresh and run it again."""
         for _ in range(TRIES_MAX):
             try:
-                return ask()
+                return query()
             except FileNotFoundError:
                 self._snapshot.load_all()
-        return ask()
+        return query()
 
 
 @dataclass(slots=True)
 class TailBacklog:
-    """The messages in (low, high] of a stream that wait for the query (`offsets.Backlog`)."""
+    """The messages in (low, high] of a stream that the query has not read yet (`offsets.Backlog`)."""
 
     tail: Tail
     low: int
@@ -237,16 +237,16 @@ class TailBacklog:
 
     def messages(self) -> int:
         if self._messages is None:
-            self._messages = self.tail._asked(lambda: self.tail.count(self.low, self.high, self.subjects))
+            self._messages = self.tail._retried(lambda: self.tail.count(self.low, self.high, self.subjects))
         return self._messages
 
     def after_messages(self, count: int) -> int:
         if count >= self.messages():
             return self.high
-        return self.tail._asked(lambda: self._search(count))
+        return self.tail._retried(lambda: self._search(count))
 
     def _search(self, count: int) -> int:
-        """The lowest sequence with `count` messages in (low, sequence]: at least as many sequences away."""
+        """The lowest sequence with `count` messages in (low, sequence]: at least `count` sequences above `low`."""
         below, at = self.low, min(self.low + count, self.high)
         while self.tail.count(self.low, at, self.subjects) < count:
             below, at = at, min(self.low + 2 * (at - self.low), self.high)
@@ -259,11 +259,11 @@ class TailBacklog:
         return at
 
     def size(self) -> int:
-        """The bytes of the records, the deleted ones between them counted in."""
-        return self.tail._asked(lambda: sum(size for _, _, _, size in self._pieces()))
+        """The bytes of the records, including deleted ones between them."""
+        return self.tail._retried(lambda: sum(size for _, _, _, size in self._pieces()))
 
     def after_size(self, size: int) -> int:
-        return self.tail._asked(lambda: self._fill(size))
+        return self.tail._retried(lambda: self._fill(size))
 
     def _fill(self, size: int) -> int:
         left, at = size, self.low
@@ -292,7 +292,7 @@ class TailBacklog:
 
 
 class Tails:
-    """The streams of a query by directory: those that it names, or all of its stores, with those that come later."""
+    """A query's streams by directory: those that it names, or all of its stores, including streams created later."""
 
     def __init__(
         self,
@@ -327,10 +327,10 @@ class Tails:
                 try:
                     self._by_root[one.root] = Tail(one.root, self._disk, one.label)
                 except FileNotFoundError:
-                    continue  # it is being made, or deleted, just now: the next look tells
+                    continue  # it is being created or deleted just now: the next refresh decides
 
     def _missing(self, store: str) -> list[StreamFolder]:
-        """The streams that are not followed yet; those that are followed cost no look at their files."""
+        """The streams that are not followed yet; the files of followed streams are not touched."""
         left = [name for name in self._streams or () if self._found.get((store, name)) not in self._by_root]
         if self._streams is not None and not left:
             return []
@@ -343,14 +343,14 @@ class Tails:
         return [one for one in there if one.root not in self._by_root]
 
     def refresh(self) -> dict[str, Tail]:
-        """All streams that are there now, by directory."""
+        """All streams that exist now, by directory."""
         for tail in self._by_root.values():
             tail.refresh()
         self._open_new()
         return self.now()
 
     def now(self) -> dict[str, Tail]:
-        """The same as of the last `refresh`."""
+        """The streams as of the last `refresh`, by directory."""
         return {root: tail for root, tail in self._by_root.items() if not tail.is_missing}
 
     def close(self) -> None:

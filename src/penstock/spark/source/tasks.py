@@ -1,4 +1,4 @@
-"""tasks: into how many tasks a read is divided, and what the process of a task needs once."""
+"""tasks: how a read is divided into tasks, and the one-time setup of a task's process."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import os
 
 from penstock.spark.source.options import ReadOptions
 
-SPLIT_BYTES = 4 << 20  # less than this is not worth a task of its own, unless it is asked for
+SPLIT_BYTES = 4 << 20  # less than this is not worth a task of its own, unless the user requests it
 
 
 def task_bytes(total: int, options: ReadOptions) -> int:
-    """How much of `total` bytes a task reads: no more than is allowed, and so that all cores end together."""
+    """How many of `total` bytes a task reads: within the limit, and so that all cores finish together."""
     cores = len(os.sched_getaffinity(0))
     tasks = options.min_partitions or min(cores, max(total // SPLIT_BYTES, 1))
     if total > tasks * options.max_partition_bytes:
@@ -24,5 +24,5 @@ def task_bytes(total: int, options: ReadOptions) -> int:
 
 @functools.cache
 def settle_worker() -> None:
-    """Once in a worker: Spark collects garbage after every task, and would look at all that was imported (40 ms)."""
+    """Freeze imported objects, once per worker: Spark's garbage collection after each task would scan them (40 ms)."""
     gc.freeze()
