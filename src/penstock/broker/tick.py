@@ -1,6 +1,7 @@
-"""Tick: the end of a turn of the loop. Batches go to the commit threads, answers and frames to the sockets.
+"""Tick: one round of the event loop: read the sockets, hand batches to the commit threads, write answers and frames.
 
-The commits of all streams signal one eventfd; it wakes the loop, which then sends the answers that are durable.
+The commits of all streams signal one eventfd. It wakes the loop, which then answers the publishers of the messages that
+have become durable.
 """
 
 from __future__ import annotations
@@ -21,44 +22,44 @@ if TYPE_CHECKING:
     from penstock.broker.streams.endpoint import StreamEndpoint
 
 log = logging.getLogger("penstock")
-# A sleeping processor takes longer to wake up than a client takes for its next request, or a disk for a sync. So after
-# a turn the loop polls its sockets for a moment without sleeping, as long as that mostly finds something and no other
+# A sleeping processor takes longer to wake up than a client takes to send its next request, or a disk to sync. So after
+# a tick the loop polls its sockets for a moment without sleeping, as long as that mostly finds something and no other
 # task on this machine waits for a processor (broker/io/pressure.py).
 LINGER_S = 60e-6
-LINGER_COMMIT_S = 250e-6  # while a commit runs: no other task wants the processor
-SOON_S = 300e-6  # lingering pays off if turns follow each other this soon
-IDLE_TURNS_MAX = 4  # turns in a row that came later, after which the loop does not linger
-SPIN_NS = 20_000  # of that time in one callback: there are others
-QUIET_NS = 15_000  # within this a client that has its answer sends more
-GATHER_NS = 200_000  # the longest that the next commit waits for the clients that were answered
-ANSWER_S = 0.001  # how long publishers are answered in a turn, with polls between; the others in the next turn
-SLICE_NS = 1_000_000  # of delivery in one turn of the loop
-SLICE_NS_MIN = 100_000  # for each stream
+LINGER_COMMIT_S = 250e-6  # while a commit runs: the loop has nothing else to do then
+SOON_S = 300e-6  # polling pays off if one tick follows the other this soon
+IDLE_TICKS_MAX = 4  # after so many ticks in a row that came later, the loop sleeps at once
+SPIN_NS = 20_000  # the longest poll in one callback: the loop has other callbacks to run
+QUIET_NS = 15_000  # within this time a client that has its answer sends its next message
+GATHER_NS = 200_000  # the longest that the next commit waits for clients that were just answered
+ANSWER_S = 0.001  # how long one tick answers publishers, polling in between; the next tick answers the others
+SLICE_NS = 1_000_000  # the time for deliveries in one tick, divided among the streams
+SLICE_NS_MIN = 100_000  # the least for each stream
 
 
 class Tick:
-    """The end of each turn of one loop's work.
+    """The ticks of one event loop.
 
-    Always true: a turn comes to its end, whatever one stream or one client does in it; the others are served.
+    Always true: a tick runs to its end, and all other streams and clients are served, whatever one of them does.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, router: Router, pressure: Pressure | None = None) -> None:
-        """`pressure` is closed with the tick. Without it the loop never polls: it cannot know the cost for others."""
+        """`close` closes `pressure`, too. Without it the loop never polls: it cannot tell whether others would wait."""
         self.loop = loop
         self.router = router
         self.sockets = EpollSet(loop)
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._touched: dict[StreamEndpoint, None] = {}  # those with appended messages, in the order of the reads
+        self._touched: dict[StreamEndpoint, None] = {}  # have appended messages, in the order of the reads
         self._waiting: set[StreamEndpoint] = set()
-        self._left: dict[StreamEndpoint, None] = {}  # those with more answers, which the next turn sends
-        self._gathering: list[StreamEndpoint] = []  # their next commits wait for the clients answered in this turn
-        self._dispatchers: dict[ConsumerDispatcher, None] = {}  # those with acks, requests or messages to handle
-        self.slice_ns = SLICE_NS  # how long one stream's consumers may deliver now
+        self._left: dict[StreamEndpoint, None] = {}  # have more answers, which the next tick sends
+        self._gathering: list[StreamEndpoint] = []  # their next commits wait for the clients answered in this tick
+        self._dispatchers: dict[ConsumerDispatcher, None] = {}  # have acks, requests or messages to handle
+        self.slice_ns = SLICE_NS  # how long one stream's consumers may deliver in this tick
         self._call_soon = loop.call_soon
         self._ended = self._awake_until = 0.0
-        self._idle_turns = IDLE_TURNS_MAX
+        self._idle_ticks = IDLE_TICKS_MAX
         self._is_awake = False
-        self._is_requested = False  # for a turn
+        self._is_requested = False  # `_poll_and_end` is scheduled
         self._answer_until = 0.0
         self._pressure = pressure
         self.sockets.watch(self.event_fd)
@@ -66,7 +67,7 @@ class Tick:
         router.on_tick = self._request
 
     def close(self) -> None:
-        """No commit signals any more, and nothing is read from clients."""
+        """Stop reading from clients. The caller has made sure that no commit signals any more."""
         self.loop.remove_reader(self.sockets.fd)
         self.sockets.close()
         os.close(self.event_fd)
@@ -80,14 +81,14 @@ class Tick:
             self._call_soon(self._poll_and_end)
 
     def _poll_and_end(self) -> None:
-        """The requested tick, with what has come by now."""
+        """Run the requested tick, with everything received by now."""
         self._is_requested = False
         self.router.begin_tick()
         self.sockets.poll()
         self.end(self.sockets.is_signalled)
 
     def call_first(self, callback: Callable[..., object], *args: Any) -> None:
-        """From any thread: call back on the loop's thread, before it reads what clients send after this."""
+        """From any thread: have the loop call back before it reads anything that clients send after this call."""
         self.sockets.first.append((callback, args))
         self.loop.call_soon_threadsafe(self._poll)
 
@@ -96,24 +97,24 @@ class Tick:
         self._touched[endpoint] = None
 
     def schedule_dispatcher(self, dispatcher: ConsumerDispatcher) -> None:
-        """Consumers of a stream have something to do: serve them in this turn."""
+        """Consumers of a stream have work: serve them in this tick."""
         self._dispatchers[dispatcher] = None
 
     def wait_for(self, endpoint: StreamEndpoint) -> None:
-        """`endpoint` has something that waits for a commit."""
+        """`endpoint` waits for a commit: serve it when one has ended."""
         self._waiting.add(endpoint)
 
     def end(self, is_signalled: bool = False) -> None:
-        """Commit, answer, send: once for everything that came in this turn. `is_signalled`: a commit has ended."""
+        """Commit, answer and send, once for everything received in this tick. `is_signalled`: a commit has ended."""
         now = perf_counter()
-        self._idle_turns = 0 if now - self._ended < SOON_S else min(self._idle_turns + 1, IDLE_TURNS_MAX)
+        self._idle_ticks = 0 if now - self._ended < SOON_S else min(self._idle_ticks + 1, IDLE_TICKS_MAX)
         self._answer_until = now + ANSWER_S
         self.router.begin_tick()
         self.router.take_batches()
         if is_signalled:
             os.eventfd_read(self.event_fd)
             self._serve_waiting()
-        if self._dispatchers:  # before the streams: what acks delete goes into the same commit
+        if self._dispatchers:  # before the streams: the same commit takes the messages that acks delete
             dispatchers, self._dispatchers = self._dispatchers, {}
             self._share(len(dispatchers))
             for dispatcher in dispatchers:
@@ -128,7 +129,7 @@ class Tick:
         self._flush()
 
     def _share(self, count: int) -> None:
-        """Divide the time for deliveries in a turn among `count` streams."""
+        """Divide the tick's time for deliveries among `count` streams."""
         self.slice_ns = max(SLICE_NS // (count or 1), SLICE_NS_MIN)
 
     def _serve_waiting(self) -> None:
@@ -147,26 +148,26 @@ class Tick:
                 endpoint.submit()
             endpoint.settle()
             while endpoint.ingest.is_due:
-                self.sockets.poll()  # answered clients send more: read now, it needs no turn of its own
+                self.sockets.poll()  # answered clients send more: reading it now saves a tick
                 endpoint.answer()
                 if perf_counter() >= self._answer_until:
                     break
             if endpoint.ingest.is_due:
                 self._left[endpoint] = None
         except Exception:
-            log.exception("stream %s: its turn failed", endpoint.name)
-        self._wait_if_so(endpoint)
+            log.exception("stream %s: its tick failed", endpoint.name)
+        self._wait_if_needed(endpoint)
 
-    def _wait_if_so(self, endpoint: StreamEndpoint) -> None:
+    def _wait_if_needed(self, endpoint: StreamEndpoint) -> None:
         if endpoint.is_waiting:
             self._waiting.add(endpoint)
 
     def _gather(self) -> None:
-        """Read what answered clients send at once, and begin the next commits with it."""
+        """Wait a moment for the next messages of the clients just answered, and start the next commits with them."""
         gathering, self._gathering = self._gathering, []
-        came = self.router.take_batches()
+        received = self.router.take_batches()
         if not self._left:
-            wanted = sum(endpoint.answered for endpoint in gathering) - came
+            wanted = sum(endpoint.answered for endpoint in gathering) - received
             self.sockets.gather(self.router, wanted, QUIET_NS, GATHER_NS)
             self.router.take_batches()
         for endpoint in gathering:
@@ -175,15 +176,15 @@ class Tick:
             try:
                 endpoint.submit(begins=len(gathering) == 1 and not self._left)
             except Exception:
-                log.exception("stream %s: its commit could not be begun", endpoint.name)
-            # Messages that were refused wait for no commit: the endpoint stays touched, and the next turn answers them.
-            self._wait_if_so(endpoint)
+                log.exception("stream %s: its commit could not be started", endpoint.name)
+            # Refused messages wait for no commit: the endpoint stays touched, and the next tick answers them.
+            self._wait_if_needed(endpoint)
 
     def _serve_dispatcher(self, dispatcher: ConsumerDispatcher) -> None:
         try:
             dispatcher.serve()
         except Exception:
-            log.exception("stream %s: its consumers' turn failed", dispatcher.stream.name)
+            log.exception("stream %s: serving its consumers failed", dispatcher.stream.name)
 
     def _flush(self) -> None:
         self.router.flush()
@@ -192,7 +193,7 @@ class Tick:
         if self._left:
             self._touched |= self._left
             self._left.clear()
-        if self._touched or self._dispatchers:  # what was answered or republished went into a stream; or there is more
+        if self._touched or self._dispatchers:  # answers or republished messages went into a stream, or work is left
             self._request()
         self._ended = perf_counter()
         if self._may_poll():
@@ -202,9 +203,9 @@ class Tick:
                 self._call_soon(self._stay_awake)
 
     def _may_poll(self) -> bool:
-        """Whether turns follow each other closely, and no other task wants the processor."""
+        """Whether ticks follow each other closely, and no other task waits for the processor."""
         pressure = self._pressure
-        return self._idle_turns < IDLE_TURNS_MAX and pressure is not None and not pressure.is_short(self._ended)
+        return self._idle_ticks < IDLE_TICKS_MAX and pressure is not None and not pressure.is_short(self._ended)
 
     def _stay_awake(self) -> None:
         """Poll the sockets once more without sleeping."""
@@ -215,26 +216,26 @@ class Tick:
             self._is_awake = False
 
     def _poll(self, spin_ns: int = 0) -> None:
-        """Read what clients have sent, and notice ended commits: that is a turn."""
+        """Read what clients have sent, notice ended commits, and run a tick if there is anything to do."""
         self.router.begin_tick()
         if not self.sockets.poll(spin_ns):
             self.router.postpone_tick()
         elif not self.sockets.is_signalled and not self._touched and not self._dispatchers and self.router.can_wait():
-            self.router.postpone_tick()  # a turn costs more than such a message
+            self.router.postpone_tick()  # a tick costs more than such a message
             self._awake_until = perf_counter() + LINGER_COMMIT_S
         else:
             self.end(self.sockets.is_signalled)
 
     def forget(self, endpoint: StreamEndpoint) -> None:
-        """`endpoint` is closed."""
+        """`endpoint` is closed: do not serve it any more."""
         self._waiting.discard(endpoint)
         self._touched.pop(endpoint, None)
         self._left.pop(endpoint, None)
 
     def forget_dispatcher(self, dispatcher: ConsumerDispatcher) -> None:
-        """`dispatcher` is closed."""
+        """`dispatcher` is closed: do not serve it any more."""
         self._dispatchers.pop(dispatcher, None)
 
 
 def _no_tick() -> None:
-    """The last turn is over: what connections still write while they end is not sent."""
+    """Replaces the router's `on_tick` after the last tick: what closing connections still write is not sent."""

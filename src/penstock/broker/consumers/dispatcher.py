@@ -1,7 +1,7 @@
-"""ConsumerDispatcher: the consumers of one stream on the server. It serves them once in each turn of the loop.
+"""ConsumerDispatcher: the consumers of one stream on the server. It serves them once in each tick of the loop.
 
-The loop only tries the stream's lock; if another thread has it, the dispatcher tries again a millisecond later. The
-changes of one turn go to the consumer log together. A client that wants an answer to its ack gets it when that is
+The loop never waits for the stream's lock: if another thread has it, the dispatcher tries again a millisecond later.
+The consumer log gets all changes of a tick together. A client that wants an answer to its ack gets it once the ack is
 durable.
 """
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from penstock.consumer.consumer import Consumer
 
 log = logging.getLogger("penstock")
-MEND_S = 1.0  # until what could not be written is tried again
-COOL_S = 5.0  # parts of block files that nobody reads for so long are freed
-LET_GO_SLICE = 2000  # messages that go with a consumer in one turn
+LOG_RETRY_S = 1.0  # between two attempts to write to a consumer log that has failed
+COOL_S = 5.0  # cached parts of block files are freed when nobody has read them for so long
+LET_GO_SLICE = 2000  # messages deleted in one tick because the consumer that kept them is gone
 SHUTDOWN = b"409 Server Shutdown"
 DELETED = b"409 Consumer Deleted"
 
@@ -36,11 +36,11 @@ DELETED = b"409 Consumer Deleted"
 class ConsumerDispatcher:
     """One stream's consumers. Belongs to the loop's thread.
 
-    Always true: `deliveries` has every consumer of the stream, a turn of the loop after it came.
+    Always true: `deliveries` has every consumer of the stream, at most one tick after it was created.
     """
 
     def __init__(self, endpoint: StreamEndpoint) -> None:
-        self._endpoint = weakref.ref(endpoint)  # it has us
+        self._endpoint = weakref.ref(endpoint)  # the endpoint owns this object
         self.account = endpoint.account
         self.stream = endpoint.stream
         self.consumers = endpoint.stream.consumers
@@ -50,28 +50,28 @@ class ConsumerDispatcher:
         self.deliveries: dict[str, Delivery] = {}
         self.is_closed = False
         self._thread = threading.get_ident()
-        self._answers: deque[tuple[int, list[bytes]]] = deque()  # who is told when the log has come so far
-        self._served_seq = 0  # what was committed when all consumers last had a look
+        self._answers: deque[tuple[int, list[bytes]]] = deque()  # (log position, replies due at it)
+        self._served_seq = 0  # what was committed when all consumers were last served
         self._retry: asyncio.TimerHandle | None = None
-        self._mending: asyncio.TimerHandle | None = None
+        self._log_retry: asyncio.TimerHandle | None = None
         self._cooling: asyncio.TimerHandle | None = None
-        self._is_told = False
-        self._is_telling = False
+        self._is_notified = False
+        self._is_notifying_others = False
         self.consumers.on_change.append(self._changed)
-        self.stream.listeners.append(self._tell)
+        self.stream.listeners.append(self._notify)
         for consumer in self.consumers:
             self._follow(consumer, "create")
 
     @property
     def endpoint(self) -> StreamEndpoint:
         endpoint = self._endpoint()
-        assert endpoint is not None, "an endpoint closes its desk, and keeps it"
+        assert endpoint is not None, "an endpoint outlives its dispatcher"
         return endpoint
 
-    # Who there is.
+    # Which consumers there are.
 
     def _changed(self, consumer: Consumer, what: str) -> None:
-        """A consumer came, changed or went, maybe in another thread."""
+        """A consumer was created, changed or deleted, maybe by another thread."""
         if threading.get_ident() == self._thread:
             self._follow(consumer, what)
         elif not self.loop.is_closed():
@@ -83,7 +83,7 @@ class ConsumerDispatcher:
         delivery = self.deliveries.get(consumer.name)
         is_gone = what == "delete" or consumer.is_deleted
         if delivery is not None and (delivery.consumer is consumer) == is_gone:
-            # It was deleted; or another thread has deleted the one that had its name, and we hear of that later.
+            # It was deleted; or another thread has deleted its predecessor of the same name, which is notified later.
             del self.deliveries[consumer.name]
             delivery.close(DELETED)
             delivery = None
@@ -95,7 +95,7 @@ class ConsumerDispatcher:
             delivery.configured()
 
     def let_go(self, gone: Consumer, start: int = 0) -> None:
-        """Delete what only `gone` needed, which was deleted, for as long as a turn may take, and go on in the next."""
+        """Delete messages that only the deleted consumer `gone` needed: a slice now, the rest in later ticks."""
         if self.is_closed:
             return
         if not self.stream.try_lock():
@@ -128,40 +128,40 @@ class ConsumerDispatcher:
     def _has_work(self) -> None:
         self.tick.schedule_dispatcher(self)
 
-    def _tell(self) -> None:
-        """Somebody else in this process, maybe in another thread, published, or told a consumer something."""
+    def _notify(self) -> None:
+        """Other code in this process, maybe another thread, has published or changed the state of a consumer."""
         is_here = threading.get_ident() == self._thread
-        if self._is_told or (is_here and self._is_telling) or self.loop.is_closed():
+        if self._is_notified or (is_here and self._is_notifying_others) or self.loop.is_closed():
             return
-        self._is_told = True
+        self._is_notified = True
         if is_here:
-            self.loop.call_soon(self._told)
+            self.loop.call_soon(self._notified)
         else:
-            self.loop.call_soon_threadsafe(self._told)
+            self.loop.call_soon_threadsafe(self._notified)
 
-    def _told(self) -> None:
-        self._is_told = False
+    def _notified(self) -> None:
+        self._is_notified = False
         if not self.is_closed:
-            self._served_seq = 0  # there need be no new message: room among the unacknowledged, a nak, a resume
+            self._served_seq = 0  # serve all, also without a new message: an ack, a nak, a resume
             self.serve(looks_anew=True)
             self.tick.end()
 
     def tell_others(self) -> None:
-        """Wake those in this process who wait for news of the stream; the dispatcher knows."""
+        """Wake the stream's other listeners in this process; the dispatcher needs no call to itself."""
         if len(self.stream.listeners) > 1:
-            self._is_telling = True
+            self._is_notifying_others = True
             try:
                 self.stream.tell_listeners()
             finally:
-                self._is_telling = False
+                self._is_notifying_others = False
 
     def committed(self) -> None:
-        """A commit has ended: deliver what it made visible."""
+        """A commit has ended: deliver the messages that it made visible."""
         if self.deliveries:
             self.serve(looks_anew=True)
 
     def serve(self, looks_anew: bool = False) -> None:
-        """Do what is to be done, for as long as a turn may take; `looks_anew` where there may be new messages."""
+        """Serve consumers that have work, within the tick's slice of time. `looks_anew`: there may be new messages."""
         store = self.stream.store
         if not self.stream.try_lock():
             self._served_seq = 0 if looks_anew else self._served_seq
@@ -171,7 +171,7 @@ class ConsumerDispatcher:
             if self.is_closed or store.engine.is_closed:
                 return
             if self._answers:
-                self._mend()
+                self._restart_log()
             if looks_anew:
                 committed = store.engine.committed_seq
                 self.scheduler.schedule_interested(committed != self._served_seq)
@@ -180,11 +180,11 @@ class ConsumerDispatcher:
                 return
             if self.scheduler.serve(store.clock.now_ns(), self.tick.slice_ns):
                 self.tick.schedule_dispatcher(self)
-            self._write_down()
+            self._flush()
             if self._cooling is None and self.consumers.windows.count:
                 self._cooling = self.loop.call_later(COOL_S, self._cool)
         except Exception:
-            self._mend_soon()  # whoever waits is served then, if nothing else comes up
+            self._retry_log_soon()  # serves those who wait, if nothing else does so before
             raise
         finally:
             self.stream.unlock()
@@ -200,7 +200,7 @@ class ConsumerDispatcher:
             self.tick.end()
 
     def _cool(self) -> None:
-        """Free parts of block files that no consumer has read for a while."""
+        """Free cached parts of block files that no consumer has read for a while."""
         self._cooling = None
         is_warm = True
         if self.stream.try_lock():
@@ -211,29 +211,29 @@ class ConsumerDispatcher:
         if is_warm and not self.is_closed:
             self._cooling = self.loop.call_later(COOL_S, self._cool)
 
-    def _mend_soon(self) -> None:
-        if self._mending is None:
-            self._mending = self.loop.call_later(MEND_S, self._mend_again)
+    def _retry_log_soon(self) -> None:
+        if self._log_retry is None:
+            self._log_retry = self.loop.call_later(LOG_RETRY_S, self._retry_log_now)
 
-    def _mend_again(self) -> None:
-        self._mending = None
+    def _retry_log_now(self) -> None:
+        self._log_retry = None
         self._try_again()
 
-    def _write_down(self) -> None:
-        """Hand what has changed to the log, once for all of it."""
+    def _flush(self) -> None:
+        """Write all changed consumers to the log at once, and keep the replies until that is durable."""
         changed, replies = self.scheduler.take_changed(), self.scheduler.take_replies()
         if not changed and not replies:
             return
         for delivery in changed:
             self.consumers.touch(delivery.consumer)
-        self.tell_others()  # a thread of the library may wait for room among the unacknowledged, or for a nak
+        self.tell_others()  # a thread of the library may wait for an ack or a nak so that it can fetch more
         store = self.stream.store
         try:
             position = self.consumers.flush()
         except StoreError as error:
-            log.warning("stream %s: what consumers did could not be written down: %s", self.stream.name, error)
+            log.warning("stream %s: consumers' changes could not be written: %s", self.stream.name, error)
             self._answers.append((self.consumers.log.position if self.consumers.log is not None else 0, replies))
-            self._mend_soon()
+            self._retry_log_soon()
             return
         if store.committed_position < store.engine.position:
             self.tick.wait_for(self.endpoint)
@@ -243,17 +243,17 @@ class ConsumerDispatcher:
                 self.consumers.sync(position)
                 self.tick.wait_for(self.endpoint)
 
-    def _mend(self) -> None:
-        """Acks wait for a log that could not be written: it is begun anew, with all that there is."""
+    def _restart_log(self) -> None:
+        """Acks wait for a log that has failed: begin a new one with the state of all consumers."""
         consumer_log = self.consumers.log
-        if consumer_log is None or consumer_log.failure() is None or self._mending is not None:
+        if consumer_log is None or consumer_log.failure() is None or self._log_retry is not None:
             return
         consumer_log.retry()
         try:
             self.consumers.flush()
         except StoreError as error:
-            log.warning("stream %s: what consumers did cannot be written down: %s", self.stream.name, error)
-            self._mend_soon()
+            log.warning("stream %s: consumers' changes cannot be written: %s", self.stream.name, error)
+            self._retry_log_soon()
             return
         self.consumers.sync(consumer_log.position)
         self.tick.wait_for(self.endpoint)
@@ -270,37 +270,37 @@ class ConsumerDispatcher:
 
     @property
     def answered_position(self) -> int:
-        """How far the log of consumers must be durable for all of them to be answered."""
+        """The position in the consumer log that must be durable before all acks are answered."""
         return self._answers[-1][0] if self._answers else 0
 
     def settle(self) -> bool:
-        """Tell those whose acks are durable: whether nobody waits any more."""
+        """Answer the clients whose acks are durable; returns whether nobody waits any more."""
         while self._answers and self.consumers.is_durable(self._answers[0][0]):
             for reply in self._answers.popleft()[1]:
                 self.account.publish(Origin.ANSWER, reply)
         if self._answers and self.consumers.log is not None and self.consumers.log.failure() is not None:
-            self._mend_soon()
+            self._retry_log_soon()
         return not self._answers
 
     # The end.
 
     def release(self) -> None:
-        """The server stops: who waits for messages is told."""
+        """The server stops: clients whose pull requests wait get a status."""
         for delivery in self.deliveries.values():
             delivery.release(SHUTDOWN, True)
         self.account.router.flush()
 
     def close(self) -> None:
-        """Nothing is delivered any more. Who still waits is told why: the stream is gone, or the server stops."""
+        """Deliver nothing any more. Clients that still wait are told why: stream deleted, or server stopped."""
         if self.is_closed:
             return
         self.is_closed = True
         is_gone = self.stream.store.engine.is_closed
         if self._changed in self.consumers.on_change:
             self.consumers.on_change.remove(self._changed)
-        if self._tell in self.stream.listeners:
-            self.stream.listeners.remove(self._tell)
-        for timer in (self._retry, self._mending, self._cooling):
+        if self._notify in self.stream.listeners:
+            self.stream.listeners.remove(self._notify)
+        for timer in (self._retry, self._log_retry, self._cooling):
             if timer is not None:
                 timer.cancel()
         for delivery in self.deliveries.values():

@@ -1,4 +1,4 @@
-"""StreamEndpoint: a stream on the server. It takes what is published on its subjects and answers when it is durable."""
+"""StreamEndpoint: a stream on the server. It stores the messages published to its subjects and answers when durable."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from penstock.consumer.consumer import Consumer
 
 log = logging.getLogger("penstock")
-HOLD_BYTES = 1 << 16  # less than this waits for the end of the commit before it
-FIRST_CLIENTS = 4  # so many are answered before more is done: they go on while the others' answers are written
-QUICK_DISK_S = 0.002  # a disk that takes longer may have a write wait, too: the loop leaves it to a commit thread
+HOLD_BYTES = 1 << 16  # a smaller batch waits until the running commit ends
+FIRST_CLIENTS = 4  # answered before anything else is done: they go on while the other answers are written
+QUICK_DISK_S = 0.002  # on a slower disk even a write may block: the loop leaves it to a commit thread
 TOO_MANY_REQUESTS = b"NATS/1.0 429 Too Many Requests\r\n\r\n"
 EXPIRE_S_MAX = 3600.0
-EXPIRE_AGAIN_S = 1.0  # after a failure
-RESUME_S = 0.5  # between two attempts to write what a stream's open could not
+EXPIRE_AGAIN_S = 1.0  # until the next attempt, after a failure
+RESUME_S = 0.5  # between two attempts to make the writes that the stream's open had to defer
 
 
 class StreamEndpoint:
-    """One stream's place on the server. Everything but `stream`'s own methods belongs to the loop's thread."""
+    """One stream on the server. Everything but `stream`'s own methods belongs to the loop's thread."""
 
     def __init__(
         self,
@@ -47,10 +47,10 @@ class StreamEndpoint:
         count_max: int = 0,
         size_max: int = 0,
     ) -> None:
-        """`count_max` messages, or `size_max` bytes, may wait for the stream; 0: as many as the reference lets."""
+        """At most `count_max` messages and `size_max` bytes may wait for the stream; 0: nats-server's limits."""
         self.account = account
         self.stream = stream
-        self.events = events  # what is told of the stream's consumers
+        self.events = events  # publishes advisories about the stream's consumers
         self.tick = tick = account.tick
         self.domain = domain
         self.name = stream.name
@@ -58,18 +58,18 @@ class StreamEndpoint:
         self._core = stream.store.engine
         self._captures: list[int] = []
         self.commits = LoopCommits(tick.loop, stream.commit_pump, tick.event_fd, tidies_in_thread=True)
-        self._consumers_waiting: list[asyncio.Future[None]] = []  # for the log of consumers
+        self._consumers_waiting: list[asyncio.Future[None]] = []  # wait for the consumer log
         self._has_syncs = isinstance(stream.store, FileStore) and stream.store.durability == "disk"
-        self._settled = -1  # how far the last commit was when everybody was told
-        self.answered = 0  # clients, since the last commit began
+        self._settled = -1  # the committed position at the last `settle`
+        self.answered = 0  # how many clients, since the last commit began
         self._resuming: asyncio.TimerHandle | None = None
         self._is_retrying = False
-        self._crowd: list[Callable[[], None]] = []  # to be called when there is room again
+        self._caught_up: list[Callable[[], None]] = []  # to be called when the stream takes messages again
         self._expiry: asyncio.TimerHandle | None = None
         self._expiry_due: int | None = None
         self.is_closed = False
-        self.was_purged = False  # told of a stream that never held a message
-        self.began_at = stream.config.first_seq  # what an update says of it changes nothing any more
+        self.was_purged = False  # shown for a stream that never held a message
+        self.began_at = stream.config.first_seq  # an update of the configuration does not change it
         self.ingest = Ingest()
         self.ingest.endpoint = self
         self.ingest.count_max = count_max or self.ingest.count_max
@@ -77,7 +77,7 @@ class StreamEndpoint:
         self.ingest.lock = stream.locked()
         self.ingest.engine = self._core
         stream.rules.is_heard = True
-        stream.store.expiry_waits = False  # the loop waits for no disk
+        stream.store.expiry_waits = False  # the loop never waits for a disk
         if stream.consumers.log is not None:
             stream.consumers.log.add_notify(tick.event_fd)
         stream.consumers.on_change.append(self._consumer_changed)
@@ -87,10 +87,10 @@ class StreamEndpoint:
             stream.store.deferred_writes.loop_thread = threading.get_ident()
             self._resume_later()
 
-    # What it captures.
+    # Capturing subjects.
 
     def configure(self) -> None:
-        """The stream's configuration is new or has changed: capture its subjects anew."""
+        """Take over the stream's configuration, which is new or has changed: capture its subjects."""
         self._release()
         config = self.stream.config
         self.ingest.rules = self.stream.rules
@@ -110,22 +110,22 @@ class StreamEndpoint:
         self._captures.clear()
 
     async def drain(self) -> None:
-        """Capture nothing more; return when what was captured is durable, or known to be lost."""
+        """Stop capturing; return when all captured messages are durable, or known to be lost."""
         self._release()
-        self.tick.end()  # what was read and not yet appended
+        self.tick.end()  # append the messages read before
         while self.ingest.parked_count and not self.is_closed:
             await asyncio.sleep(RETRY_S)
         try:
             await self.committed()
         except StoreError as error:
             self.commits.warn(f"stream {self.name}: {error}")
-        while self.ingest.is_waiting and not self.is_closed:  # many clients are answered in several turns
+        while self.ingest.is_waiting and not self.is_closed:  # many clients are answered in several ticks
             self.tick.touch(self)
             self.tick.end()
             await asyncio.sleep(0)
 
     def close(self) -> None:
-        """Capture nothing any more. Where the stream itself is gone, those who wait are told."""
+        """Stop capturing. If the stream itself is deleted, publishers that wait for an answer get it."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -150,18 +150,18 @@ class StreamEndpoint:
         self.tick.forget(self)
         self.commits.fail_waiters(StoreClosed(f"stream {self.name} is closed"))
         self._wake_consumers_waiting()
-        self._let_in()
-        self._loop.call_soon(self._part)
+        self._call_caught_up()
+        self._loop.call_soon(self._break_cycle)
 
-    def _part(self) -> None:
-        """Let go of the compiled side once nobody waits there for an answer: each keeps the other in memory."""
+    def _break_cycle(self) -> None:
+        """Break the reference cycle with the compiled Ingest once no publisher waits there for an answer."""
         ingest = self.ingest
         if ingest.is_touched or (ingest.is_over and (ingest.parked_count or ingest.is_waiting)):
-            self._loop.call_later(RETRY_S, self._part)
+            self._loop.call_later(RETRY_S, self._break_cycle)
         else:
             ingest.endpoint = ingest.guard = None
 
-    # What the compiled side asks.
+    # Called by the compiled Ingest and `settle`.
 
     def refusal(self, error: Exception) -> bytes:
         """The answer to a publish that was refused."""
@@ -173,11 +173,11 @@ class StreamEndpoint:
 
     @property
     def has_failures(self) -> bool:
-        """Some commit failed, ever: of each position it is to be asked whether it was kept."""
+        """Whether a commit has ever failed: then `failure_at` must be called for each position."""
         return bool(self.stream.store.failures)
 
     def failure_at(self, position: int) -> bytes | None:
-        """Why what was appended up to `position` was not kept, as an answer; None when it was."""
+        """The error answer for messages appended up to `position` that were not kept; None if they were."""
         try:
             self.stream.store.check_position(position)
         except StoreError as error:
@@ -193,7 +193,7 @@ class StreamEndpoint:
         self.tick.touch(self)
 
     def overflowed(self, replies: list[bytes]) -> None:
-        """More waits for the stream than may: the messages of these who wait for an answer were not taken."""
+        """Too much waits for the stream: refuse the messages with these reply subjects, which were dropped."""
         self.commits.warn(
             f"Dropping messages due to excessive stream ingest rate on '{self.account.name}' > '{self.name}'"
         )
@@ -202,15 +202,15 @@ class StreamEndpoint:
             self.account.publish(Origin.PUBACK, reply, answer, TOO_MANY_REQUESTS)
 
     def call_when_caught_up(self, callback: Callable[[], None]) -> None:
-        """Call back when less waits for the disk than now."""
-        self._crowd.append(callback)
+        """Call back when the stream has caught up: less than half of what may wait for the disk does."""
+        self._caught_up.append(callback)
         self.tick.wait_for(self)
-        self._let_in()  # it may have caught up already
+        self._call_caught_up()  # it may have caught up already
 
-    def _let_in(self) -> None:
-        if self._crowd and (self.is_closed or self._core.is_closed or not self.ingest.look()):
-            crowd, self._crowd = self._crowd, []
-            for callback in crowd:
+    def _call_caught_up(self) -> None:
+        if self._caught_up and (self.is_closed or self._core.is_closed or not self.ingest.look()):
+            callbacks, self._caught_up = self._caught_up, []
+            for callback in callbacks:
                 callback()
 
     def has_parked(self) -> None:
@@ -235,7 +235,7 @@ class StreamEndpoint:
     # Commits.
 
     def submit(self, begins: bool = False) -> None:
-        """Hand over what was appended: one sync for all of it. `begins`: the loop has nothing else to do."""
+        """Commit everything appended so far, with one sync. `begins`: the loop has nothing else to do."""
         commits = self.commits
         if self._core.position == commits.submitted or self.is_held:
             return
@@ -246,9 +246,9 @@ class StreamEndpoint:
 
     @property
     def is_held(self) -> bool:
-        """Little has come since the commit under way began: it waits for its end, with what the loop reads until then.
+        """Whether a small batch waits: until the running commit ends, everything received meanwhile joins it.
 
-        A sync costs the same for one message as for a hundred, and the processor a tenth of what the messages do.
+        A sync takes the same time for one message as for a hundred, and a tenth of the processor time of the messages.
         """
         return (
             self.commits.commit_began > 0.0
@@ -258,9 +258,9 @@ class StreamEndpoint:
 
     @property
     def can_gather(self) -> bool:
-        """A commit has just ended, and little has come meanwhile: the next may wait for those who are answered now.
+        """Whether a commit has just ended and the next batch is small: it may wait for the clients answered now.
 
-        Begun at once, its sync would have all of them wait for the few who are not.
+        If its commit began at once, all of them would have to wait for a sync of the few messages of other clients.
         """
         return (
             self.commits.commit_began > 0.0
@@ -271,23 +271,25 @@ class StreamEndpoint:
 
     @property
     def is_waiting(self) -> bool:
-        """Somebody waits for a commit, as of the last `settle`: one that has ended since has us called again."""
+        """Whether anybody waited for a commit at the last `settle`. A commit that ended since then signals again."""
         if self.is_closed or self._core.is_closed:
             return False
-        has_waiters = self.commits.has_waiters or self._consumers_waiting or self._crowd or self.dispatcher.has_answers
+        has_waiters = (
+            self.commits.has_waiters or self._consumers_waiting or self._caught_up or self.dispatcher.has_answers
+        )
         return bool(has_waiters) or self.ingest.is_waiting or self._settled < self._core.position
 
     def settle(self) -> None:
-        """Answer what is durable, or lost, by now; of many answers the first."""
+        """Answer the messages that are durable or lost by now: the first clients here, the others in `answer`."""
         engine, store, commits = self._core, self.stream.store, self.commits
-        if engine.is_closed:  # by the library: what it kept is acknowledged, what came too late refused
+        if engine.is_closed:  # by the library: acknowledge the messages it kept, refuse those that came too late
             self.answer()
-            self._let_in()
+            self._call_caught_up()
             return
         has_failed = engine.log.failure() is not None
         if has_failed and not self._roll_back():
             return
-        # Looked at once, before anything is delivered: a commit that ends while we are at it has us called again.
+        # Read once, before anything is delivered: a commit that ends during this call signals again.
         committed = store.committed_position
         if committed == self._settled and committed < engine.position and not has_failed and self._waits_for_commit:
             return
@@ -296,14 +298,14 @@ class StreamEndpoint:
             commits.end_commit()
         self.answered += settle(self.account.router, self.ingest, self.account.sublist, FIRST_CLIENTS)
         self.dispatcher.settle()
-        self.dispatcher.committed()  # a message follows its answer in one piece, where both go to one client
-        self.account.router.flush()  # they have waited for the disk: the housekeeping comes after them
+        self.dispatcher.committed()  # where a client gets both an answer and the message, one send has both
+        self.account.router.flush()  # they have waited for the disk: send now, do the housekeeping afterwards
         commits.settle(self._schedule_expiry)
         self._wake_consumers_waiting()
         if self.stream.config.republish is not None:
             self._republish()
         self.dispatcher.tell_others()
-        self._let_in()
+        self._call_caught_up()
 
     def answer(self) -> None:
         """Send more of the answers that are due."""
@@ -312,36 +314,36 @@ class StreamEndpoint:
 
     @property
     def _waits_for_commit(self) -> bool:
-        """Nothing is to be done, or told to anybody, before the commit under way has ended."""
+        """Whether there is nothing to do and nobody to answer before the running commit ends."""
         others = (
             self.commits.has_waiters
             or self._consumers_waiting
-            or self._crowd
+            or self._caught_up
             or self.stream.config.republish is not None
         )
         return not others and self.dispatcher.is_quiet and not self.ingest.is_due
 
     def _roll_back(self) -> bool:
-        """After a failed commit: forget what was not kept, so that those who wait for it can be told."""
+        """After a failed commit: forget the messages that were not kept, so that their publishers can be told."""
         if self.stream.store.has_deferred_writes:
-            self._resume_later()  # nothing was appended: that was refused
+            self._resume_later()  # all appends were refused: nothing to roll back
             return True
         if not self.commits.roll_back():
             self.has_parked()
             return False
         return True
 
-    # What the stream's open could not write: tried again beside the loop, however few publish.
+    # Writes that the stream's open had to defer: retried in a thread, even if nobody publishes.
 
     def _resume_later(self) -> None:
         if self._resuming is None and self.stream.store.has_deferred_writes and not self.is_closed:
             self._resuming = self._loop.call_later(RESUME_S, self._resume)
 
     def _resume(self) -> None:
-        done = self._loop.run_in_executor(None, self._resume_aside)
+        done = self._loop.run_in_executor(None, self._resume_in_thread)
         done.add_done_callback(self._resumed)
 
-    def _resume_aside(self) -> None:
+    def _resume_in_thread(self) -> None:
         with self.stream.locked():
             if not self._core.is_closed and self.stream.store.has_deferred_writes:
                 self.stream.store.retry()
@@ -356,7 +358,7 @@ class StreamEndpoint:
             self.tick.end()
 
     def _republish(self) -> None:
-        """Publish what is safe by now once more, on its other subject."""
+        """Republish the committed messages on their other subjects."""
         if not self.stream.try_lock():
             self.has_parked()
             return
@@ -370,13 +372,13 @@ class StreamEndpoint:
     def refuse_batch(
         self, client: object, subject: bytes, reply: bytes | None, headers: bytes | None, payload: bytes
     ) -> None:
-        """A publish whose reply asks for a batch, which the stream does not take."""
+        """Refuse a publish whose reply subject asks for a batch: the stream does not allow batches."""
         if reply is not None and self.ingest.has_acks:
             self.account.publish(Origin.PUBACK, reply, self.refusal(BatchesDisabled()))
 
     async def committed(self) -> None:
-        """Return once all that was appended so far is durable; raise when it was lost."""
-        self.account.router.take_batches()  # what came in this turn of the loop, too
+        """Return once everything appended so far is durable; raise if it was lost."""
+        self.account.router.take_batches()  # messages read in this tick, too
         position = self._core.position
         if self.commits.is_durable(position):
             return
@@ -388,13 +390,13 @@ class StreamEndpoint:
         await future
 
     async def settled(self) -> None:
-        """Return once all that was appended so far is durable, or known to be lost: what is there then, stays."""
+        """Return once everything appended so far is durable, or known to be lost. Messages present then remain."""
         try:
             await self.committed()
         except StoreClosed:
             raise
         except StoreError:
-            return  # whoever published it is told
+            return  # its publisher gets the error
 
     # Consumers.
 
@@ -404,11 +406,11 @@ class StreamEndpoint:
         return self.dispatcher.deliveries
 
     def _consumer_changed(self, consumer: Consumer, what: str) -> None:
-        """A consumer came, changed or went; maybe in another thread, and always under the stream's lock."""
+        """A consumer was created, changed or deleted, maybe by another thread, always under the stream's lock."""
         self._loop.call_soon_threadsafe(self.events.changed, consumer.name, what)
 
     def flush_consumers(self) -> int:
-        """Write down what has changed of consumers, and have it made durable. The caller has the stream's lock."""
+        """Write consumers' changes and start making them durable. The caller has the stream's lock."""
         consumers = self.stream.consumers
         position = consumers.flush()
         if not consumers.is_durable(position):
@@ -416,7 +418,7 @@ class StreamEndpoint:
         return position
 
     async def consumers_durable(self, position: int) -> None:
-        """Return once what was flushed up to `position` is durable; raise when that fails."""
+        """Return once the consumer log is durable up to `position`; raise if that fails."""
         consumers = self.stream.consumers
         while not consumers.is_durable(position):
             if self.is_closed:
@@ -429,7 +431,7 @@ class StreamEndpoint:
             await future
 
     async def answer_acks(self) -> None:
-        """Return once those are told who wait for their acks to be durable, as far as these can be written."""
+        """Return once clients that wait for durable acks are answered, or the consumer log cannot be written."""
         while self.dispatcher.has_answers and not self.is_closed:
             try:
                 await self.consumers_durable(self.dispatcher.answered_position)
@@ -439,7 +441,7 @@ class StreamEndpoint:
             self.dispatcher.settle()
 
     def _wake_consumers_waiting(self) -> None:
-        """The log of consumers may have moved: those who wait look again."""
+        """The consumer log may have moved: wake those who wait for it."""
         waiting, self._consumers_waiting = self._consumers_waiting, []
         for future in waiting:
             if not future.done():
@@ -448,7 +450,7 @@ class StreamEndpoint:
     # Time.
 
     def _schedule_expiry(self) -> None:
-        """Have a look when the next message becomes too old."""
+        """Set the timer for the moment when the next message becomes too old."""
         due = self.stream.rules.next_due
         if due == self._expiry_due and self._expiry is not None:
             return
@@ -461,14 +463,14 @@ class StreamEndpoint:
             self._expiry = self._loop.call_later(min(max(delay, 0.0), EXPIRE_S_MAX), self._expire)
 
     def clock_changed(self) -> None:
-        """The machine's clock was set, or the machine has slept, and our timers with it: look at what waits for a time.
+        """The machine's clock was set, or the machine and its timers have slept: check all that waits for a time.
 
-        The log of the consumers begins anew, with the times of the clock as it is now.
+        The consumer log begins anew, with times by the clock as it is now.
         """
         self._expiry_due = None
         self.dispatcher.clock_changed()
         if self._core.is_closed or not self.stream.try_lock():
-            return  # whoever has the lock writes down what it does, and schedules what is due
+            return  # the thread that has the lock writes the consumers' changes and schedules what is due
         try:
             self._schedule_expiry()
             self.flush_consumers()
