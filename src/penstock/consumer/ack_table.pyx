@@ -1,10 +1,10 @@
-"""AckTable: what a consumer has delivered and not yet seen acknowledged.
+"""AckTable: the messages that a consumer has delivered and not yet seen acknowledged.
 
-First deliveries rise in sequence, so the entries lie in a ring in that order and are found by a guess that is right
-where there are no gaps. First deliveries mostly rise in deadline too: those form the lane, which is the ring itself read
-by a cursor. Every other deadline (redeliveries, naks, backoff) waits in a heap of positions. What is acknowledged out of
-order leaves a dead entry behind until the ring's ends pass it or the ring is built anew. The rules, the floors and the
-deltas stand in tests/twins/ack_table.py.
+First deliveries rise in sequence, so the entries lie in a ring in that order and are found by interpolation, which is
+exact if there are no gaps. First deliveries mostly rise in deadline too: those entries form the lane, which is the ring
+itself read by a cursor. All other deadlines (redeliveries, naks, backoff) are in a heap of positions. An entry that is
+acknowledged out of order stays in the ring as dead until an end of the ring passes it or the ring is rebuilt.
+tests/twins/ack_table.py defines the rules, the floors and the deltas.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -24,15 +24,15 @@ EXPLICIT = ACK_EXPLICIT
 ALL = ACK_ALL
 
 cdef enum:
-    ROOM_KEPT = 1024                       # entries: a ring of this size is kept when it empties
+    ROOM_KEPT = 1024                       # entries: a ring up to this size is kept when it becomes empty
     DELTA_SIZE_MAX = 96                    # bytes that one change may append
-    RUN_MAX = 65536                        # a run that claims more is damaged
+    RUN_MAX = 65536                        # a longer run is damaged
 
-cdef enum:                                 # deltas: the two low bits of their first number
+cdef enum:                                 # deltas: the two low bits of the first number
     TOKEN_ACK = 0
     TOKEN_DELIVER = 1
     TOKEN_ACK_RUN = 2
-    TOKEN_OTHER = 3                        # and then which, above these bits
+    TOKEN_OTHER = 3                        # the bits above select one of OTHER_…
 
 cdef enum:
     OTHER_TIME = 0
@@ -73,12 +73,12 @@ cdef enum:
     NO_MEMORY = -9
 
 cdef uint64_t SEQ_MAX = ~<uint64_t>0
-cdef uint32_t IN_LANE = 0xffffffff         # marks in an entry's `place`; smaller numbers are positions in the heap
-cdef uint32_t TAKEN = 0xfffffffe           # it was due, and is with the caller
-cdef uint32_t GIVEN_UP = 0xfffffffd        # delivered as often as may be: not pending, but known as redelivered
+cdef uint32_t IN_LANE = 0xffffffff         # special values of an entry's `place`; smaller numbers are positions in the heap
+cdef uint32_t TAKEN = 0xfffffffe           # it was due, and is held by the caller
+cdef uint32_t GIVEN_UP = 0xfffffffd        # it reached max_deliver: not pending, but still counted as redelivered
 cdef uint32_t DEAD = 0xfffffffc
 cdef Py_ssize_t ROOM_MAX = 0xfffffff0
-cdef int64_t FOREVER = 0x3FFFFFFFFFFFFFFFLL    # a deadline that does not come
+cdef int64_t FOREVER = 0x3FFFFFFFFFFFFFFFLL    # a deadline that never comes
 
 
 cdef inline bint is_pending(const AckEntry* entry) noexcept nogil:
@@ -86,7 +86,7 @@ cdef inline bint is_pending(const AckEntry* entry) noexcept nogil:
 
 
 cdef inline uint64_t redelivered(const AckEntry* entry) noexcept nogil:
-    """How often it was delivered again, as it is reported; giving up counts as the attempt that was not made."""
+    """The reported number of redeliveries; giving up counts as one, in place of the attempt that was not made."""
     return entry.deliveries if entry.place == GIVEN_UP else entry.deliveries - 1
 
 
@@ -133,7 +133,7 @@ cdef class AckTable:
         last = self.at(high).seq
         if seq >= last:
             return high if seq == last else self.used
-        # `low` is below and `high` at or above; look where it would be were the gaps even, then wider around it.
+        # `low` is below `seq`, and `high` at or above it. Guess its place as if gaps were even, then widen the search.
         guess = <Py_ssize_t>(<double>(seq - first) / <double>(last - first) * <double>high)
         guess = min(max(guess, <Py_ssize_t>1), high)
         if self.at(guess).seq >= seq:
@@ -161,7 +161,7 @@ cdef class AckTable:
         return high
 
     cdef Py_ssize_t find(self, uint64_t seq) noexcept nogil:
-        """Index of the entry, pending or given up; -1 where there is none."""
+        """Index of the entry, pending or given up; -1 if there is none."""
         cdef Py_ssize_t index = self.lower_bound(seq)
         cdef AckEntry* entry
         if index == self.used:
@@ -179,7 +179,7 @@ cdef class AckTable:
         return index
 
     cdef bint append(self, AckEntry* entry) noexcept nogil:
-        """Put `entry` behind the last one; False without memory."""
+        """Append `entry` to the ring; False if there is no memory."""
         cdef AckEntry* entries
         cdef Py_ssize_t room
         if self.used == self.room:
@@ -187,7 +187,7 @@ cdef class AckTable:
                 if not self.rebuild(self.room):
                     return False
             else:
-                # A big ring grows little, as moving pages costs little; a small one doubles.
+                # A large ring grows by a sixteenth, since moving its pages is cheap; a small one doubles.
                 room = self.room + (self.room // 16 if self.room > ROOM_KEPT else self.room) + 16
                 if room > ROOM_MAX:
                     return False
@@ -217,7 +217,7 @@ cdef class AckTable:
             entry = self.at(index)
             if entry.place == DEAD:
                 continue
-            entries[kept] = entry[0]       # in place too: never behind what is still to be read
+            entries[kept] = entry[0]       # safe in place: it never overtakes the entries still to be read
             if entry.place < DEAD:
                 self.heap[entry.place] = <uint32_t>kept
             kept += 1
@@ -249,7 +249,7 @@ cdef class AckTable:
         self.dead += 1
 
     cdef void trim(self) noexcept nogil:
-        """Let go of dead entries at both ends, and of memory that few use."""
+        """Drop dead entries at both ends, and free memory that is mostly unused."""
         cdef Py_ssize_t live
         cdef uint32_t* heap
         while self.used > 0 and self.at(0).place == DEAD:
@@ -272,7 +272,7 @@ cdef class AckTable:
                 self.entries = NULL
                 self.room = 0
             elif live * 6 < self.room * 5:
-                self.rebuild(live + live // 32 + 16)       # without memory the old ring stays
+                self.rebuild(live + live // 32 + 16)       # if there is no memory, the old ring stays
         if self.heap_room > ROOM_KEPT and self.heap_count * 4 < self.heap_room:
             live = self.heap_count * 2 + 16
             heap = <uint32_t*>realloc(self.heap, live * sizeof(uint32_t))
@@ -281,7 +281,7 @@ cdef class AckTable:
                 self.heap_room = live
 
     cdef bint reserve(self) noexcept nogil:
-        """Have room in the heap for one more and in the log for one change."""
+        """Make room in the heap for one more entry, and in the log for one change."""
         cdef uint32_t* heap
         cdef Py_ssize_t room
         if self.heap_count == self.heap_room:
@@ -301,7 +301,7 @@ cdef class AckTable:
         return a.seq < b.seq if a.deadline_ns == b.deadline_ns else a.deadline_ns < b.deadline_ns
 
     cdef void sift(self, Py_ssize_t hole, uint32_t moved) noexcept nogil:
-        """Put `moved` where it belongs, beginning at the free place `hole`."""
+        """Put `moved` into the heap, starting at the free place `hole`."""
         cdef Py_ssize_t parent, child
         while hole > 0:
             parent = (hole - 1) // 2
@@ -370,7 +370,7 @@ cdef class AckTable:
             found = True
         return found
 
-    # What a consumer does.
+    # Deliveries and acks.
 
     cdef uint64_t put(self, uint64_t seq, int64_t now_ns, int64_t deadline_ns) noexcept nogil:
         cdef AckEntry entry
@@ -386,7 +386,7 @@ cdef class AckTable:
             entry.place = IN_LANE
             self.skip_lane()
             if self.lane < self.used and deadline_ns < self.lane_deadline:
-                entry.place = TAKEN                        # until it is in the heap, a line below
+                entry.place = TAKEN                        # until it is pushed onto the heap below
             else:
                 self.lane_deadline = deadline_ns
             if not self.append(&entry):
@@ -412,7 +412,7 @@ cdef class AckTable:
         return self.at(index)
 
     cdef uint64_t put_again(self, uint64_t seq, int64_t now_ns, int64_t deadline_ns, uint32_t* deliveries) noexcept nogil:
-        """The consumer sequence of this delivery; 0 where it is not pending."""
+        """The consumer sequence of this redelivery; 0 if the message is not pending."""
         cdef AckEntry* entry = self.pending_entry(seq)
         if entry == NULL or self.delivered_consumer_seq == SEQ_MAX or not self.reserve():
             return 0
@@ -465,7 +465,7 @@ cdef class AckTable:
         return 1
 
     cdef void settle(self, Py_ssize_t index, uint64_t dseq, uint64_t seq) noexcept nogil:
-        """Move the ack floor now that the entry at `index` is settled."""
+        """Move the ack floor after the entry at `index` was acknowledged or removed."""
         cdef Py_ssize_t after
         if self.policy == ACK_ALL:
             if dseq > self.ack_floor_consumer_seq and seq > self.ack_floor_stream_seq and self.next_pending(0) >= index:
@@ -610,7 +610,7 @@ cdef class AckTable:
             self.emit(last)
         return 1
 
-    # The log of changes. `reserve` has made room.
+    # The log of changes. `reserve` was called before.
 
     cdef void emit(self, uint64_t value) noexcept nogil:
         self.log.used = write_varint(self.log.data, self.log.used, value)
@@ -663,7 +663,7 @@ cdef class AckTable:
         self.log_seq = seq
 
     cdef void clear_log(self) noexcept nogil:
-        if self.log.capacity > 65536:      # one busy turn does not hold memory for good
+        if self.log.capacity > 65536:      # one busy moment must not hold memory for ever
             free(self.log.base)
             memset(&self.log, 0, sizeof(ArrowBuffer))
         self.log.used = 0
@@ -675,7 +675,7 @@ cdef class AckTable:
         self.has_moved = False
 
     cdef int replay(self, const uint8_t* data, Py_ssize_t size, Py_ssize_t* offset) noexcept nogil:
-        """Make the changes that `data` tells; 0, or what is wrong with the one at `offset`. Nothing is logged."""
+        """Apply the changes in `data`; returns 0, or what is wrong with the one at `offset`. Nothing is logged."""
         cdef Py_ssize_t at = 0, known
         cdef uint64_t token, kind, difference, more, seq = 0, time = 0, wait = 0, deadline = 0
         cdef int outcome
@@ -784,7 +784,7 @@ cdef class AckTable:
         return 0
 
     cdef int load(self, AckEntry* entry) noexcept nogil:
-        """Take over an entry that a state describes, above all before it; -1 without memory."""
+        """Add an entry from a stored state, above all earlier ones; -1 without memory."""
         cdef bint waits = entry.place != GIVEN_UP
         if not self.reserve():
             return -1
@@ -804,11 +804,11 @@ cdef class AckTable:
         return 0
 
     cdef Py_ssize_t nbytes(self) noexcept nogil:
-        """Memory held, unused capacity and the log included."""
+        """The memory held, including unused capacity and the log."""
         return (self.room * <Py_ssize_t>sizeof(AckEntry) + self.heap_room * <Py_ssize_t>sizeof(uint32_t)
                 + self.log.capacity)
 
-    # Doors for Python.
+    # Python API.
 
     def deliver(self, seq: int, now_ns: int, deadline_ns: int) -> int:
         cdef uint64_t number = seq, dseq
@@ -940,16 +940,18 @@ cdef class AckTable:
             raise ValueError(f"consumer changes at byte {offset}: {REASONS[-outcome]}")
 
     def note_time(self, now_ns: int) -> None:
-        """Have the changes tell what time it is, as a delivery does: who reads them sees that it was that late."""
+        """Add the current time to the changes, as a delivery does: a later reader can then tell that the clock had
+        reached it."""
         cdef int64_t now = now_ns
         if self.logged and self.reserve():
             self.log_times(now, <int64_t>(<uint64_t>now + self.log_wait))
 
     def follow(self, Clock clock not None, int64_t now_ns, int64_t wait_max_ns) -> None:
-        """Go by a clock, in what was read from files: they have the times of the machine's clock.
+        """Convert what was read from files, which has the machine clock's times, to a clock's times.
 
-        Where that tells of a later time than it is now, it went back since. What was delivered then counts as delivered now, and
-        nothing waits for longer than `wait_max_ns`: how much later it was nobody knows.
+        If the files contain a time later than now, the machine's clock went back since. Then messages delivered after
+        now count as delivered now, and no deadline is farther off than `wait_max_ns`, because nobody knows how far the
+        clock went back.
         """
         cdef Py_ssize_t n
         cdef AckEntry* entry
@@ -979,7 +981,7 @@ cdef class AckTable:
             self.plan()
 
     cdef int plan(self) except -1:
-        """Sort all that waits into the lane and the heap: the deadlines are new."""
+        """Sort all pending entries into the lane and the heap again, because their deadlines have changed."""
         cdef Py_ssize_t n, room = self.used + 16
         cdef uint32_t* heap
         cdef AckEntry* entry

@@ -6,7 +6,7 @@ from penstock.store.read.message import Message
 from penstock.store.write.engine import StreamEngine
 
 class Delivered:
-    """A message that was delivered: with its place among the consumer's deliveries."""
+    """A delivered message, with its place among the consumer's deliveries."""
 
     @property
     def message(self) -> Message: ...
@@ -18,7 +18,7 @@ class Delivered:
     def pending(self) -> int: ...
 
 class ConsumerEngine:
-    """A place in a stream."""
+    """A consumer's place in a stream."""
 
     collects: bool
     tells: bool

@@ -1,7 +1,9 @@
-"""ConsumerEngine: one consumer's place in a stream. What comes next, what is pending, what is due. Rules: docs/consumers.md.
+"""ConsumerEngine: one consumer's place in a stream: what comes next, what is pending, what is due. Rules:
+docs/consumers.md.
 
-Both doors use it: the library takes messages, the server has frames written from them. It is socket-free and clock-free, and its owner
-holds the stream's lock. `look` tells what would be delivered now and changes nothing that matters; `hand_over` delivers it.
+The library takes messages from it, and the server writes frames from it. It uses neither sockets nor a clock, and its
+owner holds the stream's lock. `look` finds what would be delivered now without changing anything that matters;
+`hand_over` delivers it.
 """
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
@@ -18,12 +20,12 @@ from penstock.base.subject cimport Filters
 from penstock.base.subject_dictionary cimport NO_NUMBER
 
 cdef uint64_t SEQ_MAX = 0x7FFFFFFFFFFFFFFFULL
-cdef int64_t FOREVER = 0x3FFFFFFFFFFFFFFFLL    # a deadline that does not come
-cdef uint32_t TAKEN = 0xfffffffe           # the mark of ack_table.pyx: it was due, and is with us
+cdef int64_t FOREVER = 0x3FFFFFFFFFFFFFFFLL    # a deadline that never comes
+cdef uint32_t TAKEN = 0xfffffffe           # as in ack_table.pyx: it was due, and is held here
 
 
 cdef class Delivered:
-    """A message that was delivered: with its place among the consumer's deliveries."""
+    """A delivered message, with its place among the consumer's deliveries."""
     cdef readonly Message message
     cdef readonly uint64_t consumer_seq
     cdef readonly uint32_t deliveries
@@ -34,10 +36,10 @@ cdef class Delivered:
 
 
 cdef class ConsumerEngine(Watcher):
-    """A place in a stream.
+    """A consumer's place in a stream.
 
-    Always true: what is live, matches and was not delivered is at or above `next_seq`, or in what is left of `lasts`; what was delivered
-    and is neither acknowledged nor given up is pending in `table`.
+    Always true: a message that is live, matches and was not delivered is at or above `next_seq`, or in the rest of
+    `lasts`; a message that was delivered and is neither acknowledged nor given up is pending in `table`.
     """
 
     def __cinit__(self, StreamEngine stream_engine not None, AckTable table not None, filters, BlockCache windows=None):
@@ -61,11 +63,12 @@ cdef class ConsumerEngine(Watcher):
         free(self.done)
 
     def close(self):
-        """It counts nothing any more."""
+        """Stop counting the messages of the stream."""
         self.stream_engine.index.unwatch(self)
 
     def release(self):
-        """Closed for good: give the memory back, whoever still refers to it. Nothing is pending any more, and nothing comes."""
+        """Closed for good: free the memory, even if something still refers to the engine. From now on nothing is
+        pending, and nothing comes."""
         self.close()
         self.table = AckTable(self.table.policy, 1)
         free(self.lasts)
@@ -81,7 +84,8 @@ cdef class ConsumerEngine(Watcher):
 
     def configure(self, filters, ack_wait_ns, backoff, max_deliver, max_ack_pending, headers_only, has_deadlines=True,
                   is_change=True):
-        """What the configuration says. Other filters are counted anew; where it `is_change`, other waits hold for what is pending too."""
+        """Apply a configuration. Changed filters are counted anew; if `is_change`, changed waits also apply to what is
+        pending."""
         cdef Py_ssize_t n
         cdef int64_t* waits = NULL
         cdef AckEntry* entry
@@ -101,7 +105,7 @@ cdef class ConsumerEngine(Watcher):
         for n in range(self.table.used if is_change and has_deadlines else 0):
             entry = self.table.pending_entry(self.table.at(n).seq)
             if entry != NULL and entry.place != TAKEN:
-                # A nak may have moved the deadline; where there is none, the client has had it since its delivery.
+                # A nak may have moved the deadline; without a deadline, the wait counts from the last delivery.
                 is_due = entry.deadline_ns < FOREVER
                 since = entry.deadline_ns - self.wait_of(entry.deliveries) if is_due else entry.last_ns
                 moved.append((entry.seq, entry.deliveries, max(since, 0)))
@@ -117,7 +121,7 @@ cdef class ConsumerEngine(Watcher):
             self.table.set_deadline(seq, self.deadline(deliveries, since))
 
     def start_with(self, seqs, resume_seq):
-        """Deliver these first, which rise, and then what matches from `resume_seq` on."""
+        """Deliver `seqs` first, which rise, and then what matches from `resume_seq` on."""
         cdef Py_ssize_t n, count = len(seqs)
         free(self.lasts)
         self.lasts = <uint64_t*>malloc(max(count, 1) * 8)
@@ -132,11 +136,11 @@ cdef class ConsumerEngine(Watcher):
         self.stream_engine.index.watch(self)
 
     def replay(self, upto):
-        """Deliver in the rhythm in which messages were stored, up to a sequence."""
+        """Deliver messages at the pace at which they were stored, up to a sequence."""
         self.replay_to = upto
 
     def go_to(self, AckTable table not None):
-        """Begin anew with another table, from what it says was delivered."""
+        """Start again with another table, after its last delivery."""
         table.clock = self.stream_engine.clock
         self.table = table
         self.next_seq = table.delivered_stream_seq + 1
@@ -145,10 +149,10 @@ cdef class ConsumerEngine(Watcher):
         self.is_counted = False
         self.stream_engine.index.watch(self)
 
-    # What is where.
+    # Finding messages.
 
     cdef uint64_t stop(self) noexcept:
-        """Past the last sequence that may be delivered."""
+        """The sequence after the last one that may be delivered."""
         return min(self.stream_engine.index.last_seq, self.stream_engine.log.committed_seq()) + 1
 
     cdef int fit(self) except -1:
@@ -160,7 +164,7 @@ cdef class ConsumerEngine(Watcher):
         return 0
 
     cdef bint wants(self, uint32_t number) noexcept:
-        """Whether a filter matches the subject; after `fit`."""
+        """Whether a filter matches the subject. Call `fit` first."""
         if self.matcher.filters.is_all:
             return True
         if self.matcher.filters.is_literal:
@@ -180,7 +184,7 @@ cdef class ConsumerEngine(Watcher):
         return row >= 0 and not index.is_dead(index.blocks[at], <uint32_t>row)
 
     cdef int count_up(self) except -1:
-        """Make `count` true."""
+        """Bring `count` up to date."""
         cdef Index index = self.stream_engine.index
         cdef uint64_t stop = self.stop(), start = self.next_seq
         cdef uint64_t before, after
@@ -203,7 +207,7 @@ cdef class ConsumerEngine(Watcher):
             after = stop - start
             if before >= after or self.matcher.filters.is_all:
                 self.count += index.count_between(start, stop, self.matcher)
-            else:                          # from the cheaper side
+            else:                          # count on the shorter side
                 if self.matcher.filters.is_literal:
                     if self.matcher.number != NO_NUMBER:
                         self.count += index.stats[self.matcher.number].total
@@ -216,7 +220,7 @@ cdef class ConsumerEngine(Watcher):
         return 0
 
     cdef uint64_t find_next(self) except? 0:
-        """The first that was never delivered; 0: none."""
+        """The first sequence that was never delivered; 0: none."""
         cdef uint64_t seq, stop
         while self.last_at < self.last_count:
             seq = self.lasts[self.last_at]
@@ -233,7 +237,7 @@ cdef class ConsumerEngine(Watcher):
         return seq
 
     cdef int fill(self, uint64_t seq, Candidate* candidate) except -1:
-        """What `candidate` says of the message; 0 where it is gone or damaged."""
+        """Fill `candidate` with the message; 0 if it is gone or damaged."""
         cdef Index index = self.stream_engine.index
         cdef Py_ssize_t at = index.block_of(seq)
         cdef Block* block
@@ -268,7 +272,7 @@ cdef class ConsumerEngine(Watcher):
         return 1
 
     cdef int shorten(self, Candidate* candidate) except -1:
-        """Leave the payload out, and have the headers tell its size."""
+        """Leave the payload out, and add a header with its size."""
         cdef size_t size = candidate.headers_size + 64
         cdef uint8_t* out
         cdef void* grown
@@ -297,7 +301,7 @@ cdef class ConsumerEngine(Watcher):
     # Delivery.
 
     cdef int hold(self, int64_t now_ns) except -1:
-        """Have `held` be what is due first; 0: nothing is. What was delivered as often as may be is given up."""
+        """Set `held` to the first message that is due; 0: none is. Messages that reached max_deliver are given up."""
         cdef AckEntry* entry
         cdef uint64_t seq
         while True:
@@ -319,7 +323,7 @@ cdef class ConsumerEngine(Watcher):
             self.held = 0
 
     cpdef bint is_paused(self, int64_t now_ns) noexcept:
-        """Whether the time until which it is paused, one of the machine's clock, is still to come."""
+        """Whether the end of the pause, a time of the machine's clock, is still to come."""
         return now_ns + self.stream_engine.clock.offset_ns < self.paused_until_ns
 
     cdef int look(self, int64_t now_ns, Candidate* candidate) except -1:
@@ -363,7 +367,7 @@ cdef class ConsumerEngine(Watcher):
         return LOOK_FOUND
 
     cdef int pass_over(self, uint64_t seq) except -1:
-        """What `find_next` gave is behind us."""
+        """Move on from the sequence that `find_next` returned."""
         if self.last_at < self.last_count:
             self.last_at += 1
             if self.is_counted and self.count:
@@ -375,7 +379,7 @@ cdef class ConsumerEngine(Watcher):
         return 0
 
     cdef int64_t wait_of(self, uint32_t deliveries) noexcept:
-        """How long the client has after so many deliveries."""
+        """How long to wait for an ack after this many deliveries."""
         if self.backoff_count:
             return self.backoff[min(<Py_ssize_t>deliveries, self.backoff_count) - 1]
         return self.ack_wait_ns
@@ -384,7 +388,7 @@ cdef class ConsumerEngine(Watcher):
         cdef int64_t wait = self.wait_of(deliveries)
         if not self.has_deadlines:
             return FOREVER
-        return now_ns + wait if wait < FOREVER - now_ns else FOREVER   # centuries: never, not at once
+        return now_ns + wait if wait < FOREVER - now_ns else FOREVER   # an overflow would mean at once: centuries count as never
 
     cdef int hand_over(self, Candidate* candidate, int64_t now_ns) except -1:
         cdef uint32_t deliveries = 0
@@ -462,10 +466,10 @@ cdef class ConsumerEngine(Watcher):
             return 0
         return self.nak(seq, self.deadline(entry.deliveries, now_ns))
 
-    # What the stream loses.
+    # Messages that leave the stream.
 
     cdef bint drop_last(self, uint64_t seq) noexcept:
-        """Whether it was still to come of those that come first."""
+        """Whether `seq` is in the rest of `lasts`."""
         cdef Py_ssize_t low = self.last_at, high = self.last_count, middle
         while low < high:
             middle = (low + high) >> 1
@@ -514,7 +518,7 @@ cdef class ConsumerEngine(Watcher):
 
     cdef void rolled_back(self, uint64_t seq) noexcept:
         self.is_counted = False
-        self.windows.clear()               # they may hold what was never kept, and other messages may come to its place
+        self.windows.clear()               # they may hold records that were rolled back and will be overwritten
 
     cdef uint64_t watched_from(self) noexcept:
         cdef uint64_t low = self.next_seq
@@ -525,7 +529,7 @@ cdef class ConsumerEngine(Watcher):
         return low
 
     def purged(self, first_seq):
-        """The stream was purged and begins at `first_seq` now."""
+        """The stream was purged, and now begins at `first_seq`."""
         if first_seq > self.next_seq:
             self.next_seq = first_seq
             self.is_counted = False
@@ -534,9 +538,10 @@ cdef class ConsumerEngine(Watcher):
         self.table.purge(first_seq)
 
     def reconcile(self):
-        """After a crash: what is pending may be gone, and the stream may end before what was delivered. Whether it did.
+        """After a crash, pending messages may be gone, and the stream may end before the last delivery; returns whether
+        it did.
 
-        One that has delivered nothing stands where it was told to start, also where that is still to come.
+        A consumer that has delivered nothing stays at its start, even if that sequence is still to come.
         """
         cdef Index index = self.stream_engine.index
         cdef Py_ssize_t n
@@ -556,14 +561,14 @@ cdef class ConsumerEngine(Watcher):
         return is_ahead
 
     cdef bint needs(self, uint64_t seq, uint32_t number) noexcept:
-        """Whether this consumer has not seen the last of a live message; after `fit`."""
+        """Whether this consumer still has to deliver a live message, or to get an ack for it. Call `fit` first."""
         if not self.wants(number):
             return False
         if seq >= self.next_seq or (self.last_at < self.last_count and self.drop_last(seq)):
             return True
         return self.table.policy != ACK_NONE and self.table.find(seq) >= 0
 
-    # For Python.
+    # Python API.
 
     def take(self, int64_t now_ns, Py_ssize_t most):
         """Deliver up to `most` messages."""
@@ -581,17 +586,17 @@ cdef class ConsumerEngine(Watcher):
         return found
 
     def is_ready(self, int64_t now_ns):
-        """Whether something could be delivered now."""
+        """Whether a message could be delivered now."""
         cdef Candidate candidate
         return self.look(now_ns, &candidate) == LOOK_FOUND
 
     def collect_due(self, int64_t now_ns):
-        """Look at what is due: whether something is, and may be delivered again."""
+        """Take the first message that is due; returns whether there is one that may be delivered again."""
         return self.table.pending_count > 0 and self.hold(now_ns) == 1
 
     @property
     def next_due_ns(self):
-        """When the next pending message is due; None: none will be. 0: one waits to be delivered again."""
+        """When the next pending message is due; None: none ever is. 0: one is due and waits to be delivered again."""
         cdef int64_t due = 0
         cdef AckEntry* entry
         if self.held:
@@ -604,12 +609,12 @@ cdef class ConsumerEngine(Watcher):
 
     @property
     def offset_ns(self):
-        """What the machine's clock is ahead of the times that we go by."""
+        """How far the machine's clock is ahead of the stream's times."""
         return self.stream_engine.clock.offset_ns
 
     @property
     def num_pending(self):
-        """How many messages match and were not delivered yet."""
+        """How many matching messages were not delivered yet."""
         self.count_up()
         return self.count
 
@@ -623,17 +628,17 @@ cdef class ConsumerEngine(Watcher):
 
     @property
     def is_full(self):
-        """As many are pending as may be: nothing new is delivered until one is acknowledged."""
+        """Whether max_ack_pending is reached: nothing new is delivered until a message is acknowledged."""
         return (self.max_ack_pending > 0 and self.table.policy != ACK_NONE
                 and <int64_t>self.table.pending_count >= self.max_ack_pending)
 
     def take_given_up(self):
-        """(seq, deliveries) of what was delivered as often as may be, since this was asked last."""
+        """(seq, deliveries) of the messages that reached max_deliver since the last call."""
         taken, self.given_up = self.given_up, []
         return taken
 
     def take_dropped(self):
-        """(seq, consumer seq, deliveries) of what left the stream while it was pending, since this was asked last."""
+        """(seq, consumer seq, deliveries) of the messages that left the stream while pending, since the last call."""
         taken, self.dropped = self.dropped, []
         return taken
 
@@ -650,13 +655,14 @@ cdef Message _message(const Candidate* candidate):
 
 
 def retire(StreamEngine stream_engine not None, list consumers not None, int reason, int64_t now_ns):
-    """Delete what the consumers are done with since this was asked last, unless another one needs it: how many. Commit comes after."""
+    """Delete the messages that the consumers finished since the last call, unless another consumer needs them; returns
+    how many. The caller commits."""
     cdef ConsumerEngine consumer
     cdef Py_ssize_t total = 0, at = 0, n
     cdef uint64_t* seqs
     cdef Py_ssize_t removed = 0
     if stream_engine.log.fail_errno:
-        return 0                           # it would be rolled back: they are kept until the disk works again
+        return 0                           # a delete would be rolled back: keep the list until the disk works again
     for consumer in consumers:
         total += consumer.done_count
     if total == 0:
@@ -671,7 +677,7 @@ def retire(StreamEngine stream_engine not None, list consumers not None, int rea
                 at += consumer.done_count
                 consumer.done_count = 0
             consumer.fit()
-        sort_seqs(seqs, total)             # acks mostly come in order
+        sort_seqs(seqs, total)             # fast: acks mostly arrive in order
         for n in range(total):
             if n and seqs[n] == seqs[n - 1]:
                 continue
@@ -684,7 +690,8 @@ def retire(StreamEngine stream_engine not None, list consumers not None, int rea
 
 
 def sweep(StreamEngine stream_engine not None, list consumers not None, bint only_wanted, int reason, int64_t now_ns):
-    """Delete every message that no consumer needs; with `only_wanted` of those that one of them wants. How many. Commit comes after."""
+    """Delete every message that no consumer needs; with `only_wanted`, only messages that a consumer's filter matches.
+    Returns how many. The caller commits."""
     cdef ConsumerEngine consumer
     cdef Index index = stream_engine.index
     cdef uint64_t seq = index.first_seq
@@ -704,8 +711,8 @@ def sweep(StreamEngine stream_engine not None, list consumers not None, bint onl
 
 def let_go(StreamEngine stream_engine not None, ConsumerEngine gone not None, list consumers not None, uint64_t start, Py_ssize_t most, int reason,
            int64_t now_ns):
-    """Delete what only `gone` needed, which is none of the consumers any more, after a look at `most` messages from `start` on
-    (0: at first). Where to go on; 0: that was all. Commit comes after."""
+    """Delete what only `gone`, a consumer that was removed, needed. Looks at up to `most` messages from `start` on (0:
+    from the beginning). Returns the sequence to continue from; 0: all done. The caller commits."""
     cdef ConsumerEngine consumer
     cdef Index index = stream_engine.index
     cdef Py_ssize_t n, removed = 0, looked = 0
@@ -720,7 +727,7 @@ def let_go(StreamEngine stream_engine not None, ConsumerEngine gone not None, li
         for n in range(gone.done_count):
             removed += _remove_unneeded(stream_engine, consumers, gone.done[n], reason, False)
         start = max(gone.next_seq, <uint64_t>1)
-        for consumer in consumers:         # who has as much before it, or more, needs all that is left
+        for consumer in consumers:         # a consumer with the same messages ahead, or more, needs all of the rest
             if consumer.next_seq <= start and (consumer.matcher.filters.is_all or consumer.filters == gone.filters):
                 start = index.last_seq + 1
                 break
