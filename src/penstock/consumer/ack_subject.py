@@ -54,7 +54,7 @@ def ack_filters(stream: str, consumer: str, account: str, domain: str = "") -> t
 
 
 def format_flow_control_subject(stream: str, consumer: str, token: str) -> str:
-    """The reply subject of a flow control request; `token` is a `names.random_token`."""
+    """The reply subject of a flow control request; `token` comes from `names.random_token`."""
     return f"{FLOW_CONTROL}.{stream}.{consumer}.{token}"
 
 

@@ -145,8 +145,8 @@ FIELDS: dict[str, Field] = fields_of(ConsumerConfig)
 
 
 def make_config(name: str = "", **fields: Any) -> ConsumerConfig:
-    """A configuration from Python values: durations as "30s", timedelta or seconds, times as datetime or text, None =
-    default. `name` makes it durable; a name of an ephemeral consumer is a field.
+    """A configuration from Python values: durations as "30s", timedelta or seconds, times as datetime or text, None for
+    the default. `name` makes it durable; the name of an ephemeral consumer is a field.
 
     It is not yet checked against the rules.
     """
@@ -189,8 +189,8 @@ def with_defaults(
 
 
 def with_metadata(config: ConsumerConfig) -> ConsumerConfig:
-    """`config` with its metadata as it is stored: with the API level that the consumer needs, without what servers add
-    to replies."""
+    """`config` with its metadata as stored: with the API level that the consumer needs, without what servers add to
+    replies."""
     is_paused = config.pause_until is not None and not config.pause_until.is_zero
     level = required_level(config if is_paused else msgspec.structs.replace(config, pause_until=None))
     kept = {key: value for key, value in config.metadata.items() if key not in DYNAMIC_METADATA}

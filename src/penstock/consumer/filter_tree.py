@@ -23,7 +23,8 @@ class FilterTree:
             node[_END] = {}
 
     def covers(self, text: str) -> bool:
-        """Whether another filter of the tree matches every subject that `text`, which may be in it, matches."""
+        """Whether another filter of the tree matches every subject that `text` (which may itself be in the tree)
+        matches."""
         tokens = text.split(".")
         size = len(tokens)
         todo = [(self._root, 0, True)]  # node, tokens consumed, and whether the path so far is that of `text` itself

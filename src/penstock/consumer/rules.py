@@ -238,8 +238,8 @@ def _check_change(
 
 
 def _for_sourcing(config: ConsumerConfig, stream: StreamConfig, make_name: Callable[[], str]) -> ConsumerConfig:
-    """The configuration of a consumer that feeds another stream. On a stream that keeps its messages for consumers it
-    becomes durable, under a fixed name, and acks by flow control; on others each one gets a name of its own."""
+    """The configuration of a consumer that feeds another stream. On a work-queue or interest stream it becomes durable,
+    under a fixed name, and acks by flow control; on other streams each gets a generated name."""
     if stream.retention == "limits":
         return msgspec.structs.replace(config, name=f"{config.name}-{make_name()}")
     return msgspec.structs.replace(

@@ -1,8 +1,9 @@
-"""A stream as a table for those who need no JVM: pyarrow.dataset, DuckDB and Polars, all on one scan.
+"""A stream as a table without a JVM: pyarrow.dataset, DuckDB and Polars, all on one scan.
 
-`StreamDataset` is a pyarrow.dataset.Dataset, so DuckDB and others hand it the columns and the filter that they want.
-A filter does two things: blocks that cannot hold a wanted row are not opened (Arrow's own simplifier says so, from what
-a block's summary promises), and it is applied to every row that is read. So pruning is at worst too timid, never wrong.
+`StreamDataset` is a pyarrow.dataset.Dataset, so DuckDB and others pass it the columns and the filter that they want. A
+filter does two things: blocks that cannot hold a matching row are not opened (Arrow's own simplifier decides that, from
+what a block's summary guarantees), and it is applied to every row that is read. So pruning may open too many blocks,
+but never loses a row.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ if TYPE_CHECKING:
 
 Columns = Iterable[str] | dict[str, pc.Expression] | None
 
-RUN_BLOCKS = 64  # blocks that are first asked about together
-SUBJECTS_MAX = 1000  # more of them in a filter are not looked up block by block
+RUN_BLOCKS = 64  # blocks that are first checked together
+SUBJECTS_MAX = 1000  # if a filter names more subjects, they are not looked up block by block
 TIME = pa.timestamp("us", tz="UTC")
 NO_FILE = "a stream of Penstock: read it with scanner() or to_table(), then go on with the table"
 
 
 class StreamDataset(pds.FileSystemDataset):  # type: ignore[misc]
-    """The messages of a stream, or those that `asked` chooses, as pyarrow.dataset shows tables.
+    """The messages of a stream, or those that `asked` selects, as a pyarrow.dataset.
 
-    Always true: each scan sees the stream as it is when the scan begins; rows come in sequence order.
+    Always true: each scan sees the stream as it is when the scan begins; rows are in sequence order.
     """
 
     def __init__(self, view: Callable[[], StreamView], asked: Asked, chosen: pc.Expression | None = None) -> None:
@@ -49,11 +50,11 @@ class StreamDataset(pds.FileSystemDataset):  # type: ignore[misc]
         self._asked = asked
         self._chosen = chosen
         self._schema = schema(asked.get("columns"), asked.get("headers", "map"))
-        # Those who go past our methods to the dataset of the base class get its error about this file, not a crash.
+        # Code that bypasses our methods and uses the base class's dataset gets its error about this file, not a crash.
         disk, form = LocalFileSystem(), pds.IpcFileFormat()
         super().__init__([form.make_fragment(NO_FILE, disk)], self._schema, form, disk)
         self.last_scan: Scan | None = None
-        """The scan that was begun last: what it opened, and the damage that it met."""
+        """The latest scan: what it opened, and the damage that it found."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -64,7 +65,7 @@ class StreamDataset(pds.FileSystemDataset):  # type: ignore[misc]
         return pc.scalar(True)
 
     def scan(self, columns: Iterable[str] | None = None, filter: pc.Expression | None = None) -> Scan:
-        """The batches of the blocks that may hold a row that `filter` takes: more rows than it takes, but none less."""
+        """The batches of the blocks that may hold a row matching `filter`: all matching rows, and others too."""
         filter = _both(self._chosen, filter)
         view, asked = self._view(), self._asked.copy()
         if columns is not None:
@@ -75,11 +76,11 @@ class StreamDataset(pds.FileSystemDataset):  # type: ignore[misc]
         return self.last_scan
 
     def scanner(self, columns: Columns = None, filter: pc.Expression | None = None, **options: Any) -> StreamScanner:
-        """A scanner for one use, with exactly the rows that `filter` takes. Options as pyarrow.dataset.Scanner has."""
+        """A scanner for one use, with exactly the rows that match `filter`. Options as for pyarrow.dataset.Scanner."""
         filter = _both(self._chosen, filter)
         if columns is not None and not isinstance(columns, dict):
             columns = list(columns)
-            choose_columns(columns)  # names what is near a wrong one
+            choose_columns(columns)  # suggests the nearest name for a wrong one
         return StreamScanner(self.scan(self._needed(columns, filter), filter), columns, filter, **options)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -96,11 +97,11 @@ class StreamDataset(pds.FileSystemDataset):  # type: ignore[misc]
     def head(
         self, num_rows: int, columns: Columns = None, filter: pc.Expression | None = None, **options: Any
     ) -> pa.Table:
-        """The first rows; blocks behind them are not read."""
+        """The first rows; later blocks are not read."""
         return self.scanner(columns, filter, **options).head(num_rows)
 
     def count_rows(self, filter: pc.Expression | None = None, **options: Any) -> int:
-        """How many rows there are; known without reading when nothing is asked."""
+        """How many rows there are; known without reading if nothing is selected."""
         if (
             filter is None
             and self._chosen is None
@@ -110,11 +111,11 @@ class StreamDataset(pds.FileSystemDataset):  # type: ignore[misc]
         return int(self.scanner(["seq"], filter, **options).count_rows())
 
     def filter(self, expression: pc.Expression) -> StreamDataset:
-        """The dataset with only the rows that the expression takes."""
+        """The dataset with only the rows that match the expression."""
         return StreamDataset(self._view, self._asked, _both(self._chosen, expression))
 
     def sort_by(self, sorting: Any, **options: Any) -> pds.InMemoryDataset:
-        """Everything, read and sorted; likewise the joins."""
+        """Everything, read and sorted; joins also read everything."""
         return pds.InMemoryDataset(self.to_table()).sort_by(sorting, **options)
 
     def join(self, right_dataset: pds.Dataset, *given: Any, **options: Any) -> pds.InMemoryDataset:
@@ -135,7 +136,8 @@ class StreamDataset(pds.FileSystemDataset):  # type: ignore[misc]
         return frame
 
     def scan_polars(self) -> pl.LazyFrame:
-        """A lazy Polars frame: the columns that a query uses are read, from the blocks that its filters may want."""
+        """A lazy Polars frame that reads only the columns that a query uses, from the blocks that its filters may
+        match."""
         polars = _polars()
         from polars.io.plugins import register_io_source
 
@@ -169,7 +171,7 @@ class StreamDataset(pds.FileSystemDataset):  # type: ignore[misc]
         return register_io_source(source, schema=empty.schema)
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """A DuckDB relation that reads batch by batch, whenever it is used; DuckDB tells us its columns and filters."""
+        """A DuckDB relation that reads batch by batch whenever it is used; DuckDB passes its columns and filters."""
         try:
             import duckdb
         except ImportError:
@@ -177,14 +179,14 @@ class StreamDataset(pds.FileSystemDataset):  # type: ignore[misc]
         return (connection or duckdb.default_connection()).from_arrow(self)
 
     def _needed(self, columns: Columns, filter: pc.Expression | None) -> list[str] | None:
-        """The columns to read: those asked for, and those that an expression may speak of."""
+        """The columns to read: those requested, and those that an expression may use."""
         if columns is None:
             return None
         words = {name for name in columns if not isinstance(columns, dict)}
         said = " ".join(str(one) for one in (filter, *(columns.values() if isinstance(columns, dict) else ())))
-        words.update(re.findall(r"\w+", said))  # a word of a constant may be a name by chance: one column more
+        words.update(re.findall(r"\w+", said))  # a constant may hold the name of a column: it is read in vain
         if "FieldPath" in words:
-            return None  # a column by its number
+            return None  # a column given by its number
         return [name for name in self._schema.names if name in words] or [
             "seq"
         ]  # rows without columns cannot be counted
@@ -198,11 +200,12 @@ def _both(one: pc.Expression | None, other: pc.Expression | None) -> pc.Expressi
     return one & other if one is not None and other is not None else one if one is not None else other
 
 
-# Which blocks
+# Which blocks to open
 
 
 def _pruned(view: StreamView, asked: Asked, filter: pc.Expression) -> tuple[StreamView, Asked]:
-    """The view with the blocks that may hold a row that `filter` takes, and what else it says of the subjects."""
+    """The view with only the blocks that may hold a matching row, and the selection with the subjects that `filter`
+    allows."""
     view = replace(view, blocks=tuple(_possible_blocks(view.blocks, filter)))
     subjects = _possible_subjects(filter)
     if subjects is None:
@@ -217,7 +220,7 @@ def _pruned(view: StreamView, asked: Asked, filter: pc.Expression) -> tuple[Stre
 
 
 def _possible_blocks(blocks: tuple[BlockView, ...], filter: pc.Expression) -> Iterable[BlockView]:
-    """The blocks of which Arrow cannot say, from their sequences and times, that `filter` takes none of their rows."""
+    """The blocks for which Arrow cannot rule out, from their sequences and times, that a row matches `filter`."""
     runs: list[tuple[BlockView, ...]] = [blocks[at : at + RUN_BLOCKS] for at in range(0, len(blocks), RUN_BLOCKS)]
     if len(runs) > 1:
         runs = [runs[n] for n in _satisfiable(filter, [_promise(run) for run in runs])]
@@ -226,7 +229,7 @@ def _possible_blocks(blocks: tuple[BlockView, ...], filter: pc.Expression) -> It
 
 
 def _promise(blocks: tuple[BlockView, ...]) -> pc.Expression:
-    """What is true of every row of these neighbours."""
+    """What holds for every row of these adjacent blocks."""
     seq, ts, ts_ns = pc.field("seq"), pc.field("ts"), pc.field("ts_ns")
     said = (seq >= blocks[0].first_seq) & (seq < blocks[-1].stop_seq)
     if all(block.time_min <= block.time_max for block in blocks):
@@ -237,10 +240,10 @@ def _promise(blocks: tuple[BlockView, ...]) -> pc.Expression:
 
 
 def _possible_subjects(filter: pc.Expression) -> list[str] | None:
-    """The only subjects that a row taken by `filter` can have; None when they are not so few.
+    """The only subjects that a row matching `filter` can have; None if they are not few.
 
-    A subject that the filter does not name lies between two that it names: when it takes nothing from those gaps, it
-    takes only what it names.
+    A subject that the filter does not name lies between two that it names: if the filter matches nothing in those gaps,
+    it matches only subjects that it names.
     """
     names = _texts(filter)
     if not names or len(names) > SUBJECTS_MAX:
@@ -252,12 +255,12 @@ def _possible_subjects(filter: pc.Expression) -> list[str] | None:
         return None
     named = [names[n] for n in _satisfiable(filter, [subject == name for name in names])]
     if any(is_valid_name(name) and not is_valid_filter(name) for name in named):
-        return None  # a stored `a.>.b` has no filter that means it
+        return None  # no filter selects exactly a stored `a.>.b`
     return [name for name in named if is_valid_filter(name)]  # no message can have another
 
 
 def _texts(filter: pc.Expression) -> list[str]:
-    """The texts that an expression holds, sorted by their bytes: all that pickling it would write."""
+    """The string constants of an expression, sorted by their bytes: all that pickling it would write."""
     _, (written,) = filter.__reduce__()
     with pa.ipc.open_file(written) as file:
         values = [column[0].as_py() for n in range(file.num_record_batches) for column in file.get_batch(n).columns]
@@ -269,8 +272,8 @@ def _texts(filter: pc.Expression) -> list[str]:
 
 
 def _satisfiable(filter: pc.Expression, promises: list[pc.Expression]) -> list[int]:
-    """Those of the promises, by index, under which Arrow cannot rule out that `filter` takes a row."""
-    # Arrow does this for a dataset's files and their partitions: it gets a name for each promise, and opens none.
+    """The indexes of the promises under which Arrow cannot rule out that a row matches `filter`."""
+    # Arrow does this for a dataset's files and their partitions: each promise gets a file name, and no file is opened.
     disk, form = LocalFileSystem(), pds.IpcFileFormat()
     parts = [form.make_fragment(str(n), disk, partition_expression=promise) for n, promise in enumerate(promises)]
     named = pds.FileSystemDataset(parts, schema(), form, disk)

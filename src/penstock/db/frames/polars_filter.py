@@ -1,6 +1,7 @@
-"""A Polars predicate as an Arrow filter, for pruning: what cannot be said in Arrow is left out, which only widens it.
+"""Translates a Polars predicate to an Arrow filter, for pruning: what Arrow cannot express is left out, which only
+widens the filter.
 
-Polars writes an expression as JSON; we read the few shapes that choose rows by sequence, time and subject.
+Polars writes an expression as JSON; we read the few shapes that select rows by sequence, time and subject.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ _PRUNES = ("seq", "ts", "ts_ns", "subject")
 
 
 class _Unsaid(Exception):
-    """Here is something that we do not translate."""
+    """The expression contains something that we do not translate."""
 
 
 def to_arrow_filter(predicate: pl.Expr) -> pc.Expression | None:
-    """A filter that takes every row that `predicate` takes, and maybe more; None when it would take all."""
+    """A filter that matches every row that `predicate` matches, and perhaps more; None if it would match all rows."""
     try:
         tree = json.loads(predicate.meta.serialize(format="json"))
     except Exception:  # noqa: BLE001 (a Python function in it, or a Polars that writes none: pruning is all that is lost)
@@ -43,7 +44,7 @@ def to_arrow_filter(predicate: pl.Expr) -> pc.Expression | None:
 
 
 def _wider(tree: Any) -> pc.Expression | None:
-    """The filter of one node: of an AND whatever can be said, of an OR all or nothing."""
+    """The filter of one node: for an AND, the parts that can be translated; for an OR, all parts or nothing."""
     try:
         kind, node = _only(tree)
         if kind == "BinaryExpr" and node["op"] in ("And", "LogicalAnd"):
@@ -97,7 +98,7 @@ def _column(node: Any) -> str:
 
 
 def _scalar(column: str, node: Any) -> pc.Expression:
-    """A constant as the column's type, and only when it fits there exactly."""
+    """A constant in the column's type, only if it fits exactly."""
     value = _value(node)
     if value is None or isinstance(value, float):
         raise _Unsaid
@@ -105,7 +106,7 @@ def _scalar(column: str, node: Any) -> pc.Expression:
 
 
 def _value(node: Any) -> Any:
-    """What Polars makes of an expression without columns."""
+    """The value that Polars computes for an expression without columns."""
     import polars
 
     if "Literal" not in node:
@@ -116,7 +117,7 @@ def _value(node: Any) -> Any:
 
 
 def _only(node: Any) -> tuple[str, Any]:
-    """The name and the content of a node, which has one entry."""
+    """The name and the content of a node that has a single entry."""
     if not isinstance(node, dict) or len(node) != 1:
         raise _Unsaid
     return next(iter(node.items()))

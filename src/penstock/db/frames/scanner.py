@@ -1,8 +1,9 @@
-"""StreamScanner: one pass over a stream's batches with columns and a filter, as pyarrow.dataset.Scanner shows it.
+"""StreamScanner: one pass over a stream's batches with columns and a filter, with the interface of
+pyarrow.dataset.Scanner.
 
-Arrow's own scanner over batches that Python makes reads ahead in threads of its own, which nobody can stop: when a
-query ends early (a LIMIT, an error) they are still in Python while the interpreter shuts down, and the process aborts
-or hangs. So here each batch is read, filtered and projected in the thread that asks for it, and nothing is read ahead.
+Arrow's own scanner reads Python's batches ahead in threads of its own that cannot be stopped: when a query ends early
+(a LIMIT, an error), they are still in Python while the interpreter shuts down, and the process aborts or hangs. So here
+each batch is read, filtered and projected in the calling thread, and nothing is read ahead.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ IGNORED = frozenset(
 
 
 class StreamScanner:
-    """Rows that a filter takes, as the columns that were asked for; for one use.
+    """The rows that match a filter, with the requested columns; for one use.
 
     `columns`: names, or expressions by name; None: all.
     """
@@ -53,16 +54,16 @@ class StreamScanner:
 
     @property
     def dataset_schema(self) -> pa.Schema:
-        """Of the rows as they are read."""
+        """The schema of the rows as they are read."""
         return self._scan.schema
 
     @property
     def projected_schema(self) -> pa.Schema:
-        """Of the rows as they are given."""
+        """The schema of the rows as they are returned."""
         return self._schema
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Record batches, one after the other. To stop before the last one is fine."""
+        """Record batches, one after the other. The caller may stop before the last one."""
         if self._is_used:
             raise ValueError("a scanner of a stream is for one use: ask the dataset for another")
         self._is_used = True
@@ -80,7 +81,7 @@ class StreamScanner:
         return pa.Table.from_batches(list(self.to_batches()), self._schema)
 
     def head(self, num_rows: int) -> pa.Table:
-        """The first rows; nothing behind them is read."""
+        """The first rows; nothing after them is read."""
         taken: list[pa.RecordBatch] = []
         if num_rows > 0:
             batches = self.to_batches()
@@ -93,7 +94,7 @@ class StreamScanner:
         return pa.Table.from_batches(taken, self._schema)
 
     def take(self, indices: Any) -> pa.Table:
-        """The rows at these places."""
+        """The rows at these indices."""
         return self.to_table().take(indices)
 
     def count_rows(self) -> int:
@@ -110,7 +111,7 @@ class StreamScanner:
             self._scan.close()
 
     def _shaped(self, batch: pa.RecordBatch) -> pa.Table:
-        """What is asked for of a batch, in its order: Arrow computes it on this thread alone."""
+        """The requested columns of a batch, in their order; Arrow computes them on this thread alone."""
         table = pa.Table.from_batches([batch])
         if self._filter is None and not isinstance(self._columns, dict):
             return table if self._columns is None else table.select(self._columns)
