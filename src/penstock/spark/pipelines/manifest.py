@@ -1,6 +1,6 @@
 """Manifest: what a lake holds, one numbered file per export. Design and layout: docs/lake.md.
 
-Here is all that touches the lake's own files, `LAKE/_lake`; Spark and Parquet are not known here.
+Only this module touches the lake's own files, `LAKE/_lake`; it depends on neither Spark nor Parquet.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from penstock.spark.errors import PenstockSparkError
 from penstock.store.deletes.deletes import Position
 
 FORMAT = 1
-FOLDER = "_lake"  # readers of Parquet pass over names that begin with an underscore
-STATE_EVERY = 50  # exports between two states, which spare the reader the manifests before
+FOLDER = "_lake"  # Parquet readers skip names that begin with an underscore
+STATE_EVERY = 50  # exports between two states; a state saves readers all earlier manifests
 _NUMBER = re.compile(r"(\d{8})\.(json|begun|state)")
 T = TypeVar("T")
 log = logging.getLogger("penstock.spark")
 
 
 class LakeError(PenstockSparkError):
-    """A lake that cannot be used as asked: the text says which, why and what to do."""
+    """A lake that cannot be used as requested: the text says which lake, why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What holds for a lake from its first export on."""
+    """The permanent settings of a lake, fixed by its first export."""
 
     partition_by: tuple[str, ...] = ("stream", "day")
     headers: str = "map"
@@ -61,7 +61,7 @@ class LakeFile:
 
 @dataclass(frozen=True, slots=True)
 class StreamExport:
-    """What one export did with one stream: the messages `first` to `last` are in the lake now (none: first > last)."""
+    """The result of one export for one stream: messages `first` to `last` are in the lake now (none: first > last)."""
 
     stream: str
     stream_id: str
@@ -70,15 +70,15 @@ class StreamExport:
     last: int
     rows: int
     position: Position | None
-    """Up to where the records of deletes were read."""
+    """The position up to which delete records were read."""
     gone: str
-    """Packed: the sequences up to `last` that the store does not hold any more, or never did."""
+    """Packed: the sequences up to `last` that the store no longer holds, or never held."""
     deletes: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """Reason to inclusive ranges of exported rows that are hidden from now on."""
     unexplained: list[tuple[int, int]] = field(default_factory=list)
     """Rows that the store lost without a record that says why; they are not hidden."""
     is_restarted: bool = False
-    """The stream is another one than before: what the lake had of that name no longer counts."""
+    """A new stream with the old name: the lake's earlier rows of that name no longer count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Manifest:
 
 @dataclass(slots=True)
 class StreamInLake:
-    """A stream as all exports together leave it."""
+    """The state of a stream after all exports."""
 
     stream_id: str
     epoch: int
@@ -110,14 +110,14 @@ class StreamInLake:
 
 @dataclass(slots=True)
 class LakeState:
-    """All exports up to a number, folded."""
+    """The state after all exports up to a number."""
 
     export: int = 0
     streams: dict[str, StreamInLake] = field(default_factory=dict)
     format: int = FORMAT
 
     def add(self, *manifests: Manifest) -> None:
-        """Go on by these exports."""
+        """Apply these exports."""
         hidden: dict[str, SeqSet] = {}
         for manifest in manifests:
             self.export = manifest.export
@@ -149,9 +149,9 @@ def unpack(text: str) -> SeqSet:
 
 
 class Lake:
-    """A directory of Parquet files and the manifests that say which of them count.
+    """A directory of Parquet files, and the manifests that say which of them are valid.
 
-    Always true: what manifest N names is complete and stays; files that no manifest names count for nothing.
+    Always true: every file that manifest N names is complete and stays; files that no manifest names are ignored.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -168,7 +168,7 @@ class Lake:
         return os.path.exists(self._settings)
 
     def settings(self) -> Settings:
-        """How its files are laid out."""
+        """The lake's settings."""
         if not self.exists:
             raise LakeError(f"{self.path} is no lake: `penstock pipeline lake STORE {self.path}` makes one")
         found = _decode(Settings, self._settings)
@@ -177,7 +177,7 @@ class Lake:
         return found
 
     def create(self, settings: Settings) -> Settings:
-        """Make the lake, or check that it is one with these settings."""
+        """Create the lake, or check that the existing one has these settings."""
         if self.exists:
             found = self.settings()
             if found != settings:
@@ -196,7 +196,7 @@ class Lake:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the lake for one export; LakeError says who has it."""
+        """Lock the lake for one export; LakeError says who holds it."""
         os.makedirs(self._manifests, exist_ok=True)
         fd = os.open(os.path.join(self.folder, "LOCK"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -214,7 +214,7 @@ class Lake:
     # Reading.
 
     def state(self) -> LakeState:
-        """What the lake holds now."""
+        """The current state of the lake."""
         numbers: dict[str, list[int]] = {"json": [], "begun": [], "state": []}
         for name in os.listdir(self._manifests) if os.path.isdir(self._manifests) else ():
             found = _NUMBER.fullmatch(name)
@@ -243,7 +243,7 @@ class Lake:
     # Writing, under the lock.
 
     def clean(self) -> None:
-        """Remove what an export that did not come to its end has left."""
+        """Remove the files of an unfinished export."""
         for name in sorted(os.listdir(self._manifests)):
             found = _NUMBER.fullmatch(name)
             path = os.path.join(self._manifests, name)
@@ -258,17 +258,17 @@ class Lake:
         shutil.rmtree(os.path.join(self.folder, "staging"), ignore_errors=True)
 
     def staging(self, run: str) -> str:
-        """Where the tasks of a run put their files; below it paths are as they will be in the lake."""
+        """The staging folder for the tasks of a run; paths below it are those in the lake."""
         folder = os.path.join(self.folder, "staging", run)
         os.makedirs(folder, exist_ok=True)
         return folder
 
     def discard(self, run: str) -> None:
-        """Forget a run that failed; what its last tasks still write goes with the next `clean`."""
+        """Discard a failed run; the next `clean` removes files that its last tasks still write."""
         shutil.rmtree(os.path.join(self.folder, "staging", run), ignore_errors=True)
 
     def commit(self, manifest: Manifest) -> None:
-        """Move the run's files into place and add the manifest: after this the export counts, before it does not."""
+        """Move the run's files into place and add the manifest, which is the commit point of the export."""
         staging = self.staging(manifest.run)
         begun, final = self._path(manifest.export, "begun"), self._path(manifest.export, "json")
         write_file(begun, msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
@@ -281,7 +281,7 @@ class Lake:
         for folder in folders | {os.path.dirname(folder) for folder in folders}:
             _sync_folder(folder)
         try:
-            os.link(begun, final)  # fails where another exporter, that no lock kept away, was here first
+            os.link(begun, final)  # fails if another exporter that bypassed the lock was first
         except FileExistsError:
             raise LakeError(f"{final} was written by another export meanwhile: run this one again") from None
         _sync_folder(self._manifests)
@@ -289,7 +289,7 @@ class Lake:
         self.discard(manifest.run)
 
     def write_state(self, state: LakeState) -> None:
-        """Write down all exports so far, for readers to begin with; the manifests stay the truth."""
+        """Write the state after all exports so far, as readers' starting point; the manifests stay authoritative."""
         write_file(self._path(state.export, "state"), msgspec.json.encode(state))
 
     def _path(self, number: int, kind: str) -> str:

@@ -1,8 +1,8 @@
 """migrate: old `messages.jsonl` files and Parquet into streams, in parallel, with their sequences and times.
 
-A first job reads everything to see where sequences stand, a second one stages blocks, and one adoption puts all of them
-into the stream: a run that fails leaves nothing behind, and the source is never touched. Rules of a line:
-store/open/jsonl_migration.py; of a stage: db/stage.py. The reading sides: jsonl_parts.py, parquet_parts.py.
+A first job reads everything to find the sequences of each part, a second one stages blocks, and one adoption puts all
+of them into the stream: a failed run leaves nothing behind, and the source is never changed. Rules for lines:
+store/open/jsonl_migration.py; for stages: db/stage.py. The readers: jsonl_parts.py, parquet_parts.py.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Info = dict[str, Any]
 
 
 class MigrationRefused(PenstockError):
-    """What cannot be migrated: which source or stream, and why."""
+    """A migration that is impossible; the text names the source or stream, and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """A line or row that could not be taken."""
+    """A rejected line or row."""
 
     where: str  # "line 7", "seq 12"
     why: str
@@ -53,7 +53,7 @@ class MigratedStream:
     first_seq: int
     last_seq: int
     bad: int
-    set_aside: str  # the file with the lines that could not be taken; "" for none
+    set_aside: str  # the file with the rejected lines; "" for none
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,12 @@ class Migrated:
 
     @property
     def is_whole(self) -> bool:
-        """Every line was taken."""
+        """Whether every line was accepted."""
         return not any(one.bad for one in self.streams)
 
 
 class Incoming(Protocol):
-    """A source of one stream."""
+    """The source of one stream."""
 
     stream: str
     path: str
@@ -81,14 +81,14 @@ class Incoming(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a source holds: of each part that has messages, its number, how many, and its highest sequence."""
+    """The contents of a source: for each part with messages, its number, their count, and the highest sequence."""
 
     parts: tuple[tuple[int, int, int], ...]
     filters: tuple[str, ...]
-    lines: tuple[int, ...] = ()  # of a file of lines: how many each part has
+    lines: tuple[int, ...] = ()  # the number of lines in each part, if the source is a file of lines
 
     def floors(self) -> dict[int, int]:
-        """The highest sequence before each part: what it adds lies above."""
+        """The highest sequence before each part; the part's messages lie above."""
         found, highest = {}, 0
         for part, _messages, high in sorted(self.parts):
             found[part] = highest
@@ -115,17 +115,17 @@ def run(
     max_bytes: int = 32 << 20,
     on_progress: OnProgress | None = None,
 ) -> Migrated:
-    """Bring `source` into the store at `path`, which is made when it is not there.
+    """Copy `source` into the store at `path`, which is created if it does not exist.
 
     source: a messages.jsonl, its folder, a folder of such folders, or Parquet with the columns of our table (`seq`,
-    `subject`, `payload`, and `ts_ns` or `ts`; `stream` and `headers` where there are any). A stream is called as its
-    folder or its column says, or as `stream`; a new one captures `subjects`, or FIRST_TOKEN.> of each subject.
+    `subject`, `payload`, and `ts_ns` or `ts`; optionally `stream` and `headers`). A stream is named after its folder or
+    its column, or by `stream`; a new one captures `subjects`, or FIRST_TOKEN.> of each subject.
     """
     began = time.monotonic()
     target = os.path.abspath(os.fspath(path))
     done = []
     with watched(spark, on_progress):
-        within, _, own = (stream or "").rpartition("/")  # the account, where it was said
+        within, _, own = (stream or "").rpartition("/")  # the account, if given
         found = find_sources(spark, os.fspath(source), own or None, max_bytes)
         places = [place_of(target, f"{within}/{one.stream}" if within else one.stream, account) for one in found]
         for place, one in zip(places, found, strict=True):
@@ -136,7 +136,7 @@ def run(
 
 
 def find_sources(spark: SparkSession, source: str, stream: str | None, max_bytes: int) -> list[Incoming]:
-    """What there is to migrate, stream by stream."""
+    """The sources to migrate, by stream."""
     from penstock.spark.pipelines.jsonl_parts import JsonlSource
     from penstock.spark.pipelines.parquet_parts import find_parquet, is_parquet
 
@@ -160,7 +160,7 @@ def find_sources(spark: SparkSession, source: str, stream: str | None, max_bytes
 
 
 def _check_target(target: str, place: tuple[str, str], source: Incoming) -> None:
-    """A stream that holds messages is not mixed with others: their sequences would not be kept."""
+    """Reject a target stream with messages: the migrated ones could not keep their sequences."""
     account, stream = place
     root = root_of(target, stream, account)
     if not os.path.exists(target) or not check_marker(target, Disk()) or not os.path.exists(StreamPaths(root).config):
@@ -199,12 +199,12 @@ def _migrate(
 
 
 def _keeping(info: Info) -> Info:
-    """The adoption keeps sequences where a stage began above 1, and a single stage begins at 1."""
+    """Make adoption keep sequences: it does so only for stages that begin above 1, and a single stage begins at 1."""
     return {**info, "start_seq": max(info["start_seq"], 2)}
 
 
 def _set_aside(paths: StreamPaths, bad: Iterable[Bad]) -> str:
-    """Write what could not be taken into the stream's folder, as the migration in one process does."""
+    """Write the rejected lines into the stream's folder, as the migration in one process does."""
     text = b"".join(
         f"{one.where}: {one.why}\n".encode("utf-8", "replace") + one.data.rstrip(b"\n") + b"\n" for one in bad
     )

@@ -1,7 +1,7 @@
 """parquet_parts: Parquet with the columns of our table, as the source of a migration.
 
-A first job reads sequences and subjects, file by file; then each run of sequences is read from the files that have some
-of it, sorted, and staged. Files in the order of their sequences, as exports are, are so read once.
+A first job reads sequences and subjects, file by file; then each run of sequences is read from the files that overlap
+it, sorted, and staged. Files in the order of their sequences, such as exports, are therefore read only once.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ STAGE_SCHEMA = "info string, seq long, why string"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The sequences [part * RUN, (part + 1) * RUN) of one stream, and the files that have some of them."""
+    """The sequences [part * RUN, (part + 1) * RUN) of one stream, and the files that overlap them."""
 
     source: str
     files: tuple[str, ...]
-    stream: str | None  # None: the files have no other
+    stream: str | None  # None: the files hold only one stream
     part: int
     floor: int
 
 
 def is_parquet(source: str) -> bool:
-    """A Parquet file, or a folder with some, at any depth."""
+    """A Parquet file, or a folder with Parquet files at any depth."""
     if os.path.isfile(source):
         with open(source, "rb") as file:
             return file.read(4) == b"PAR1"
@@ -50,7 +50,7 @@ def is_parquet(source: str) -> bool:
 
 
 def find_parquet(spark: SparkSession, source: str, stream: str | None) -> Iterator[ParquetSource]:
-    """The streams in Parquet: as its column or its folders `stream` say; without them it needs a name."""
+    """The streams in Parquet, named by the column `stream` or folders `stream=…`; without them a name is required."""
     source = os.path.abspath(source)
     whole = open_files(source, None)
     files = sorted(whole.files)
@@ -65,12 +65,12 @@ def find_parquet(spark: SparkSession, source: str, stream: str | None) -> Iterat
     for name in names if len(names) > 1 else names[:1] or [stream or ""]:
         if len(names) <= 1 or stream in (None, name):
             own = [row for row in rows if row["stream"] == name]
-            chosen = name if len(names) > 1 or stream is None else stream  # a single one may get another name
+            chosen = name if len(names) > 1 or stream is None else stream  # a single stream may be renamed
             yield ParquetSource(chosen, source, files, own, name if has_stream else None)
 
 
 def open_files(source: str, files: Sequence[str] | None) -> Dataset:
-    """The files of a source as one table, with what the names of their folders say."""
+    """The files of a source as one table, with the partition values in the names of their folders."""
     import pyarrow as pa
     from pyarrow import dataset
 
@@ -78,7 +78,7 @@ def open_files(source: str, files: Sequence[str] | None) -> Dataset:
         if os.path.isfile(source):
             return dataset.dataset(source, format="parquet")
         hive = dataset.HivePartitioning.discover(infer_dictionary=False)
-        # A stream may be called 17: what folders say is text.
+        # A stream may be named 17: partition values are text.
         if any(part.startswith("stream=") for name in files or _names(source) for part in name.split(os.sep)):
             hive = dataset.partitioning(pa.schema([("stream", pa.string())]), flavor="hive")
         chosen = list(files) if files is not None else source
@@ -92,7 +92,7 @@ def _names(source: str) -> Iterator[str]:
 
 
 def _check_columns(schema: pa.Schema, source: str) -> bool:
-    """Whether there is a column `stream`; an error names a column that is missing or of a wrong type."""
+    """Whether there is a column `stream`; the error names a column that is missing or has a wrong type."""
     import pyarrow as pa
 
     numbers = pa.types.is_integer
@@ -125,7 +125,7 @@ def _check_columns(schema: pa.Schema, source: str) -> bool:
 
 
 def survey_file(part: tuple[int, str, str]) -> Iterator[pa.RecordBatch]:
-    """Of one file, by stream and run of sequences: how many rows, the highest sequence, what would be captured."""
+    """For one file, by stream and run of sequences: the number of rows, the highest sequence, subjects to capture."""
     import pyarrow as pa
 
     number, source, path = part
@@ -163,7 +163,7 @@ def _run_of(seq: int | None) -> int:
 
 
 def explain_row(seq: int | None, subject: str | None) -> str | None:
-    """Why a row cannot be taken, as far as sequence and subject tell."""
+    """Why a row must be rejected, judged by its sequence and subject."""
     if seq is None or not 0 < seq < 2**63:
         return f"{seq} is no sequence"
     return "it has no subject" if subject is None else explain_subject(subject.encode())
@@ -204,7 +204,7 @@ class ParquetSource:
 
 
 def stage_run(part: Run, root: str, job: str) -> Iterator[pa.RecordBatch]:
-    """Stage a run: one row with what the adoption has to know, and one for each row that was not taken."""
+    """Stage a run: one row with the facts for the adoption, and one for each rejected row."""
     import pyarrow as pa
     from pyarrow import compute as pc
     from pyarrow import dataset
@@ -236,7 +236,7 @@ def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
 
 
 def _messages(rows: Iterable[tuple[Any, ...]], floor: int, bad: list[dict[str, Any]]) -> Iterator[Message]:
-    """The rows as messages; those that cannot be taken go to `bad`."""
+    """The rows as messages; rejected rows go to `bad`."""
     last = floor
     for seq, ts_ns, subject, headers, payload in rows:
         why = explain_row(seq, subject)

@@ -1,7 +1,7 @@
-"""profile: what a part of a stream holds, counted in the task that reads it, so that few rows reach the JVM.
+"""profile: statistics of a part of a stream, computed in the task that reads it, so that few rows reach the JVM.
 
-Sizes and times between messages go into buckets that are exact below 128 and less than 0.8 % wide above: these add up
-over parts, as sorted values would not.
+Sizes and times between messages go into histogram buckets that are exact below 128 and less than 0.8 % wide above:
+unlike sorted values, buckets can be added up over parts.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ COLUMNS = ("kind", "stream", "name", "key", "count", "size", "low", "high")
 SCHEMA = "kind string, stream string, name string, key long, count long, size long, low long, high long"
 DUPLICATE_SCHEMA = "stream string, value string, seq long, ts_ns long"
 GAP_KINDS = ("deleted", "skipped", "lost")
-SHOWN = "shown"  # the name of the longest gaps
+SHOWN = "shown"  # the name that marks the longest gaps
 By = Literal["id", "payload"]
 Mode = Literal["fail", "skip"]
 
 
 def plan_parts(folders: Sequence[StreamFolder], max_bytes: int, cores: int) -> list[Part]:
-    """All the parts of the streams, so many that every core has work."""
+    """All parts of the streams, enough to give every core work."""
     views = open_folders(folders)
     total = sum(block.stop - block.start for view in views for block in view.blocks)
     target = max(1 << 20, min(max_bytes, -(-total // cores)))
@@ -42,13 +42,13 @@ def plan_parts(folders: Sequence[StreamFolder], max_bytes: int, cores: int) -> l
 
 
 def bucket(value: int) -> int:
-    """The lowest value that counts as the same."""
+    """The lowest value in the bucket."""
     shift = max(value.bit_length() - 1 - BUCKET_BITS, 0)
     return value >> shift << shift
 
 
 def _buckets(values: pa.Array) -> pa.Array:
-    """`bucket` of each value; the logarithm only says where, the shifts are exact."""
+    """`bucket` of each value; the logarithm only estimates the exponent, the shifts are exact."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -62,7 +62,7 @@ def _buckets(values: pa.Array) -> pa.Array:
 
 
 class Profile:
-    """The counts of one part as they grow."""
+    """The running counts of one part."""
 
     def __init__(self, stream: str) -> None:
         self.stream = stream
@@ -184,7 +184,7 @@ def named_rows(part: Part, by: By, mode: Mode) -> Iterator[pa.RecordBatch]:
 
 
 def plan_profile(folders: Sequence[StreamFolder], max_bytes: int, cores: int) -> list[Part | tuple[str, str]]:
-    """The parts, and for each stream one task that asks its index for gaps."""
+    """The parts, and for each stream one task that reads the gaps from its index."""
     return [*((one.root, one.label) for one in folders), *plan_parts(folders, max_bytes, cores)]
 
 
@@ -224,7 +224,7 @@ def find_gaps(root: str, stream: str) -> list[tuple[str, int, int]]:
 
 
 def _within(start: int, stop: int, rest: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What [start, stop) has besides the ranges of `rest`, which lie in it."""
+    """[start, stop) without the ranges of `rest`, which lie in it."""
     others = SeqSet()
     for a, b in rest:
         others.add_range(a, b - 1)

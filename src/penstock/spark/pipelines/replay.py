@@ -1,7 +1,7 @@
-"""replay: messages of one stream, filtered and transformed, into another: `penstock pipeline replay`, docs/lake.md.
+"""replay: append messages of a stream, filtered and transformed, to another: `penstock pipeline replay`, docs/lake.md.
 
-The range is fixed when it begins, so that a stream may also be replayed into itself. Writing is that of
-`format("penstock")`: all of it or nothing.
+The range is fixed at the start, so a stream may also be replayed into itself. `format("penstock")` writes the messages:
+all of them or none.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TIMES = ("ts_ns", "ts")
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a run has written."""
+    """The result of a run."""
 
     source: str
     target: str
@@ -59,12 +59,12 @@ def run(
 ) -> Replayed:
     """Append messages of `path` to the stream `to_stream` of the store `to`, which may be the same.
 
-    A stream may be called ACCOUNT/STREAM; a target without an account is looked for in that of the source, if one was
-    given. `create_subjects` are those of a target stream that is made when it is not there.
+    A stream may be given as ACCOUNT/STREAM; a target without an account is searched for in the source's account, if one
+    was given. `create_subjects` are the subjects of the target stream if the replay creates it.
 
-    `where` is a condition in SQL. `transform`, a function or "module:function" (also "file.py:function"), gets the
-    DataFrame (stream, seq, ts, ts_ns, subject, headers, payload) and gives one with subject and payload, and headers if
-    they are to be kept. Messages get the time of the replay, unless `keep_times` takes it from ts_ns or ts.
+    `where` is an SQL condition. `transform`, a function or "module:function" (also "file.py:function"), receives the
+    DataFrame (stream, seq, ts, ts_ns, subject, headers, payload) and returns one with subject and payload, and headers
+    if they are to be kept. Messages get the time of the replay, unless `keep_times` takes it from ts_ns or ts.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
@@ -102,7 +102,7 @@ def run(
 
 
 def written_columns(columns: Sequence[str], keep_times: bool) -> list[str]:
-    """Of a frame's columns those that make a message."""
+    """The columns of a frame that make up a message."""
     for name in ("subject", "payload"):
         if name not in columns:
             raise PenstockSparkError(
@@ -118,7 +118,7 @@ def written_columns(columns: Sequence[str], keep_times: bool) -> list[str]:
 
 
 def apply(transform: str | Transform, frame: DataFrame) -> DataFrame:
-    """The frame that the function makes of `frame`, checked."""
+    """The frame that the function returns for `frame`, checked."""
     from pyspark.sql import DataFrame as ClassicFrame
 
     function = load(transform) if isinstance(transform, str) else transform

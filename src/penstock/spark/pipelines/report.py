@@ -1,7 +1,7 @@
-"""report: the facts of `state` as one HTML file with plots, which needs no other file and no network.
+"""report: the results of `state` as one HTML file with plots, which needs no other file and no network.
 
-Every text that comes from a store is escaped. The plots have no background and middle tones: they read on dark and on
-light pages.
+Every text that comes from a store is escaped. The plots have no background and use mid-tones: they are legible on dark
+and on light pages.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Row = dict[str, Any]
 Cell = tuple[int, int, int, int]
 BLUE, ORANGE, GREEN, PURPLE, RED, GREY = "#3b82c4", "#d9822b", "#3a9d6e", "#9467bd", "#c9504a", "#858b95"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, "#2a9aa8", GREY)
-STREAMS_SHOWN = 5  # in one plot; the others are added up
+STREAMS_SHOWN = 5  # in one plot; the others are summed
 CONSUMERS_SHOWN = 50
 REASONS = {"deleted": GREY, "skipped": ORANGE, "lost": RED}
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a report shows; rows as the DataFrames of `state` have them, the longest lists cut."""
+    """The contents of a report: rows of the DataFrames of `state`, with the longest lists cut."""
 
     path: str
     streams: list[Row]  # the first is "*", all of them
@@ -50,7 +50,7 @@ class Facts:
 
 
 def write_report(facts: Facts, path: str | os.PathLike[str]) -> None:
-    """Write the report under a name of its own first: nobody sees half of it."""
+    """Write the report under a temporary name first, so that no reader sees a partial file."""
     target = os.fspath(path)
     text = render(facts)
     with open(f"{target}.tmp", "w", encoding="utf-8") as file:
@@ -277,7 +277,7 @@ def _tone(figure: Figure, axes: Axes) -> None:
 
 
 def _plot_rates(axes: Axes, unit: str, rows: Sequence[Row]) -> None:
-    """Messages per unit of time; the busiest streams apart, the others added up."""
+    """Messages per unit of time; the busiest streams separately, the others summed."""
     dates: Any = import_module("matplotlib.dates")
     step = {"minute": 60, "hour": 3600, "day": 86400}[unit]
     totals: dict[str, int] = {}
@@ -312,7 +312,7 @@ def _plot_rates(axes: Axes, unit: str, rows: Sequence[Row]) -> None:
 def _plot_histogram(
     axes: Axes, cells: dict[int, Cell], text: Callable[[float], str], label: str, colour: str, base: int = 2
 ) -> None:  # fmt: skip
-    """How many messages have about a value; bars are a part of a doubling, or of ten times, wide."""
+    """A histogram with logarithmic bars, each a fraction of a doubling or of a decade wide."""
     parts = 4 if base == 2 else 8
     bars: dict[int, int] = {}
     for count, _size, low, high in cells.values():
@@ -321,7 +321,7 @@ def _plot_histogram(
             bars[at] = bars.get(at, 0) + count
     axes.bar([at + 0.5 for at in bars], list(bars.values()), width=0.92, color=colour)
     first, last = min(bars, default=0), max(bars, default=0) + 1
-    if last - first < 2 * parts:  # a few values need room beside them
+    if last - first < 2 * parts:  # a few values need space beside them
         first, last = first - parts, last + parts
     step = max(1, -(-(last - first) // parts // 6)) * parts
     ticks = [at for at in range(max(first - first % parts, 0), last + parts, step) if first - 1 <= at <= last + 1]
@@ -365,7 +365,7 @@ def _plot_gaps(
 
 
 def _plain(text: str) -> str:
-    """Text of a store for a plot: no mathematics, nothing that cannot be printed."""
+    """A store's text for a plot: without math markup or unprintable characters."""
     return "".join(c if c.isprintable() else "·" for c in text).replace("$", r"\$").replace("_", "_")
 
 

@@ -1,7 +1,7 @@
-"""state: what a store holds: subjects, sizes, rates, times between messages, duplicates, gaps.
+"""state: statistics of a store: subjects, sizes, rates, times between messages, duplicates, gaps.
 
-What the metadata tables know (messages, bytes and sequences of streams and subjects) is taken from them; one pass over
-the messages counts the rest in the tasks (profile.py), and one more looks for duplicates.
+Messages, bytes and sequences of streams and subjects come from the metadata tables; one pass over the messages counts
+the rest in the tasks (profile.py), and another one finds duplicates.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from penstock.store.open.stream_folders import StreamFolder, choose_streams
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ALL = "*"  # the row for all streams; no stream is called so
+ALL = "*"  # the row for all streams; no stream can have this name
 MAX_BYTES = 128 << 20
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 Duplicates = Literal["id", "payload", "both", "none"]
@@ -53,21 +53,21 @@ PERCENTILES = (
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a store holds, as DataFrames, and as facts for a report. `close` frees what Spark keeps of it."""
+    """Statistics of a store, as DataFrames and as the contents of a report. `close` frees Spark's cached data."""
 
     path: str
     streams: DataFrame
-    """One row per stream, and one called "*" for all."""
+    """One row per stream, and one named "*" for all."""
     subjects: DataFrame
     minutes: DataFrame
     hours: DataFrame
     percentiles: DataFrame
-    """Of `size` (bytes of headers and payload) and `gap` (nanoseconds between messages), less than 0.8 % off."""
+    """Percentiles of `size` (headers and payload, bytes) and `gap` (nanoseconds between messages), within 0.8 %."""
     gaps: DataFrame
     """Ranges of sequences without a message: deleted, skipped or lost."""
     duplicates: DataFrame
     consumers: DataFrame
-    """Where each stands, what it has not got yet, and what it gave up: the metadata table."""
+    """The metadata table of consumers: position, pending messages, and messages that were given up."""
     facts: Facts
     seconds: float
     kept: tuple[DataFrame, ...] = ()
@@ -95,8 +95,8 @@ def run(
 ) -> State:
     """Count a store, or some of its streams.
 
-    duplicates: by Nats-Msg-Id, by payload, by both or not at all. mode: a damaged record fails, or is left out and told
-    in the workers' log. `top`: how many subjects, gaps and duplicates the report lists.
+    duplicates: by Nats-Msg-Id, by payload, by both or not at all. mode: a damaged record fails the job, or is skipped
+    and logged by the worker. `top`: how many subjects, gaps and duplicates the report lists.
     """
     from pyspark.sql import functions as F
 
@@ -116,7 +116,7 @@ def run(
                  F.max("high").alias("high"))
             .persist()
         )  # fmt: skip
-        # Subjects and gaps may be very many: of them only what the report shows comes here.
+        # There may be very many subjects and gaps: only those that the report shows are collected here.
         wanted = profile.filter(f"kind != 'subject' and (kind not in {GAP_KINDS} or name = '{SHOWN}')")
         counted = [row.asDict() for row in wanted.collect()]
         known = [row.asDict() for row in _table(spark, root, folders, account, "streams").collect()]
@@ -178,13 +178,13 @@ def _table(
     reader = spark.read.format("penstock").option("table", table).option("path", json.dumps([root]))
     if account is not None:
         reader = reader.option("account", account)
-    if folders:  # without any there is nothing to choose from
+    if folders:  # an empty list would be no filter
         reader = reader.option("stream", json.dumps([one.full_name for one in folders]))
     return reader.load()
 
 
 def _rates(profile: DataFrame, name: str, seconds: int) -> DataFrame:
-    """Messages and bytes per minute or hour; what has none has no row."""
+    """Messages and bytes per minute or hour; an empty one has no row."""
     from pyspark.sql import functions as F
 
     start = F.floor(F.col("key") * 60 / seconds).cast("long") * seconds
@@ -224,7 +224,7 @@ def _subjects(known: DataFrame, profile: DataFrame) -> DataFrame:
 
 
 def _duplicates(spark: SparkSession, parts: Any, wanted: Duplicates, mode: Mode) -> DataFrame:
-    """Names that more than one message of a stream has: `by` id or payload."""
+    """Ids or payloads (`by`) that more than one message of a stream has."""
     from pyspark.sql import functions as F
 
     kinds: list[By] = [kind for kind in ("id", "payload") if wanted in (kind, "both")]
@@ -244,11 +244,11 @@ def _duplicates(spark: SparkSession, parts: Any, wanted: Duplicates, mode: Mode)
     return found
 
 
-# What the driver adds up.
+# Sums in the driver.
 
 
 def _curve(counted: Iterable[Row], most: int = 720) -> tuple[str, list[Row]]:
-    """What a plot of the rate shows: minutes, or hours or days where there would be too many to see."""
+    """The rows for the plot of the rate: minutes, or hours or days if minutes would be too many to see."""
     minutes = [row for row in counted if row["kind"] == "minute"]
     keys = {row["key"] for row in minutes} or {0}
     units = (("minute", 1), ("hour", 60), ("day", 1440))
@@ -282,11 +282,11 @@ def stitched(counted: Iterable[Row]) -> list[Row]:
 
 
 Cell = tuple[int, int, int, int]
-"""Of a bucket: how many, their sum, lowest and highest."""
+"""A bucket's count, sum, lowest and highest value."""
 
 
 def histograms_of(counted: Iterable[Row]) -> dict[tuple[str, str], dict[int, Cell]]:
-    """By stream (and "*") and what was measured: the buckets, in order."""
+    """The buckets in order, by stream (and "*") and measure."""
     found: dict[tuple[str, str], dict[int, Cell]] = defaultdict(dict)
     for row in counted:
         if row["kind"] not in ("size", "gap"):
@@ -299,7 +299,7 @@ def histograms_of(counted: Iterable[Row]) -> dict[tuple[str, str], dict[int, Cel
 
 
 def quantile(cells: dict[int, Cell], share: float) -> int:
-    """The value that `share` of all do not exceed; within a bucket its middle."""
+    """The value that `share` of all values do not exceed, as the middle of its bucket."""
     total = sum(count for count, *_ in cells.values())
     rank, seen = max(1, -(-int(total * share * 1_000_000) // 1_000_000)), 0
     for count, _size, low, high in cells.values():
@@ -351,7 +351,7 @@ def stream_rows(
 
 
 def _peaks(counted: Iterable[Row]) -> dict[tuple[str, str], int]:
-    """The fullest minute and hour of each stream and of all."""
+    """The busiest minute and hour of each stream and of all."""
     found: dict[tuple[str, str, int], int] = defaultdict(int)
     for row in counted:
         if row["kind"] == "minute":

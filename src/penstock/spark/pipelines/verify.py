@@ -1,7 +1,7 @@
 """verify: every checksum of every file of a store, in parallel. `penstock pipeline verify` runs it.
 
-What is checked, and how, is in penstock.check; here each of its parts gets a Spark task of its own. Planning reads
-names, sizes, HEAD and configurations: one task for what a stream has besides its blocks, one for each run of blocks.
+The checks are in penstock.check; this module runs each of its parts as a Spark task. Planning reads names, sizes, HEAD
+and configurations: one task for a stream's files other than blocks, and one for each run of blocks.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ DAMAGE = (
     "stream string, block long, path string, offset long, size long, reason string, "
     "first_seq long, last_seq long, messages long, known boolean"
 )
-_memory = BlockMemory()  # kept for the next tasks of the process: fresh memory costs as much as reading into it
+_memory = BlockMemory()  # reused by later tasks of the process: fresh memory costs as much as reading into it
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What was checked, and what was found. `damage` has a row for each damaged place."""
+    """The totals and findings of a check. `damage` has a row for each damaged place."""
 
     check: StoreCheck
     damage: DataFrame
@@ -46,7 +46,7 @@ class Verified:
 
     @property
     def is_ok(self) -> bool:
-        """Whether there is no damage, or only what is recorded already."""
+        """Whether there is no damage other than what a repair has recorded."""
         return self.check.is_ok
 
     @property
@@ -64,7 +64,7 @@ def run(
     max_bytes: int = MAX_BYTES,
     on_progress: OnProgress | None = None,
 ) -> Verified:
-    """Check a store, or some of its streams, beside a running writer or with none."""
+    """Check a store, or some of its streams; a writer may be running."""
     root = os.path.abspath(os.fspath(path))
     began = time.monotonic()
     check = StoreCheck(root, None, check_root(root))  # NotAStore and StreamNotFound come before Spark starts a job
@@ -87,7 +87,7 @@ def run(
 
 
 def check_in_task(part: Part) -> Iterator[pa.RecordBatch]:
-    """One row: the stream's folder, and what was found in the part."""
+    """One row: the stream's folder, and the findings in the part."""
     import pyarrow as pa
 
     began = time.process_time_ns()
