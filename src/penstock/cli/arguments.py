@@ -1,4 +1,4 @@
-"""Parsing of options that several commands have: subjects and times."""
+"""Parsing of options that several commands share: subjects and times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""penstock erase: delete messages and overwrite what they said, so that no file of the store holds it."""
+"""penstock erase: delete messages and overwrite their headers and payload, so that no file of the store holds them."""
 
 from __future__ import annotations
 

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from penstock.scan import Damage
 
 Format = Literal["jsonl", "csv", "parquet"]
-Named = tuple[str, "Stream"]  # what a stream is called in what is exported
-BATCH_ROWS = 16384  # of text: a batch is held as one piece
+Named = tuple[str, "Stream"]  # a stream with its name in the export
+BATCH_ROWS = 16384  # for text: a batch is held in memory as one string
 GROUP_ROWS = 131072  # of a Parquet row group
 TRIES_MAX = 20
 
 
 @dataclass(slots=True)
 class Rows:
-    """The batches of a stream that were asked for; a block that the writer removed meanwhile is asked for again."""
+    """The matching batches of a stream; if the writer removes a block meanwhile, the scan continues with a new view."""
 
     stream: Stream
     subjects: list[str]
@@ -78,7 +78,7 @@ def export(
     start_seq: int | None,
     account: str | None = None,
 ) -> int:
-    """Write the messages that match; 1 when damage kept some of them back."""
+    """Write the messages that match; 1 when damage made some of them unreadable."""
     wanted = {
         "subjects": check_filters(subjects, "--subject"),
         "start_seq": start_seq,
@@ -129,14 +129,14 @@ def _export_text(
 
 
 def _export_parquet(streams: list[Named], out: str, wanted: dict[str, Any], advance: Advance) -> list[Rows]:
-    """All in one file, told apart by the column `stream`; in a folder, one that is there or `out/`, a file each."""
+    """Write one file for all streams, with the column `stream`; or one file each if `out` is a folder or ends in /."""
     if not os.path.isdir(out) and not out.endswith(os.sep):
         return _write_parquet(streams, out, wanted, advance)
     done = []
     os.makedirs(out, exist_ok=True)
     for label, stream in streams:
         path = os.path.join(out, f"{label}.parquet")
-        os.makedirs(os.path.dirname(path), exist_ok=True)  # of the account
+        os.makedirs(os.path.dirname(path), exist_ok=True)  # the account's folder
         done += _write_parquet([(label, stream)], path, wanted, advance)
     return done
 
@@ -162,7 +162,7 @@ def _write_parquet(streams: list[Named], path: str, wanted: dict[str, Any], adva
 
 @contextmanager
 def _sink(path: str | None) -> Iterator[IO[bytes]]:
-    """Standard output, or a file that gets its name once it is whole."""
+    """Standard output, or a file that gets its name once it is complete."""
     if path is None:
         yield sys.stdout.buffer
         return

@@ -1,6 +1,6 @@
 """Flags of a server's command line, read as Go's flag package reads them: `-p 4222`, `-p=4222`, `--port 4222`.
 
-The first argument that is no flag ends them, and so does `--`. A boolean takes its value after `=` only.
+The first argument that is not a flag ends them, and so does `--`. A boolean takes its value after `=` only.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
 
 
 class FlagError(PenstockError):
-    """A command line that was typed wrong."""
+    """An invalid command line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """What a flag is called (all its names), what it takes, and what to do with it."""
+    """A flag: all its names, the type of its value, and its action."""
 
     names: str
     kind: Kind
@@ -30,7 +30,7 @@ class Flag:
 
 
 def parse_flags(args: Sequence[str], flags: Sequence[Flag]) -> list[str]:
-    """Apply each flag in turn, the last one wins; the arguments after them are given back."""
+    """Apply each flag in turn (the last one wins) and return the arguments after them."""
     known = {name: flag for flag in flags for name in flag.names.split()}
     rest = list(args)
     while rest:

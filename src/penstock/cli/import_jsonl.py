@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 BATCH_LINES = 4096
 BATCH_BYTES = 32 << 20
-LINE_BYTES_MAX = 128 << 20  # a record of 64 MiB in base64, and some more
+LINE_BYTES_MAX = 128 << 20  # a record of 64 MiB in base64, with a margin
 LIMITS = {3: "it is larger than max_msg_size", 4: "its headers are over 64 KiB", 5: "the stream has max_msgs messages"}
 LIMITS |= {
     6: "the stream has max_bytes bytes",
@@ -50,10 +50,10 @@ class BadLine(PenstockError):
 
 @dataclass(slots=True)
 class Imported:
-    """What was imported, by stream: messages, and sequences that the lines do not have."""
+    """The result of an import, by stream: messages, and sequences missing from the lines."""
 
     messages: dict[str, int] = field(default_factory=dict)
-    skipped: dict[str, int] = field(default_factory=dict)  # there already
+    skipped: dict[str, int] = field(default_factory=dict)  # stored already
     gaps: dict[str, int] = field(default_factory=dict)
     created: list[str] = field(default_factory=list)
 
@@ -76,7 +76,7 @@ def import_lines(
             OpenStore(root, account, read_only=False, durability="os", create=True) as store,
             progress("importing", total) as advance,
         ):
-            store.database(account or GLOBAL)  # made where there is none, also by no lines at all
+            store.database(account or GLOBAL)  # created if it does not exist, even if there are no lines
             run = Importer(Targets(store, name), source, subjects, skip_existing)
             try:
                 run.take(stream, advance)
@@ -107,8 +107,8 @@ def _print(done: Imported) -> None:
 class Targets:
     """The stream that each line goes into.
 
-    A line names its stream as an export does (store/open/stream_folders.py), unless --account says where. A stream
-    given as an option is looked for in all accounts and takes all lines.
+    A line names its stream as an export does (store/open/stream_folders.py), unless --account names the account. A
+    stream given as an option is searched for in all accounts and takes all lines.
     """
 
     def __init__(self, store: OpenStore, wanted: str | None) -> None:
@@ -117,7 +117,7 @@ class Targets:
         self._places: dict[str, tuple[str, str]] = {}  # account and stream, by label
 
     def label(self, name: str) -> str:
-        """What a line's stream is called here: lines that call one by several names go into one."""
+        """The label of a line's stream: lines that name one stream in several ways go into the same stream."""
         found = self._labels.get(name)
         if found is None:
             account, stream = place = self._find(name)
@@ -136,7 +136,7 @@ class Targets:
             return account, name.rpartition("/")[2]
         there = [one for one in self.store.folders if one.name == name]
         if there and all(one.account != GLOBAL for one in there):
-            # To make another one beside it in silence, or to guess, would mix up what accounts keep apart.
+            # Creating a second stream silently, or guessing, would mix messages of different accounts.
             candidates = " or ".join(one.full_name for one in there)
             raise UsageError(
                 f"stream {name} is of account {GLOBAL} here, and the store has {candidates}: choose with --account"
@@ -158,13 +158,13 @@ class Targets:
 
 
 class Importer:
-    """One run. Always true: what was committed came from whole batches of good lines."""
+    """One run. Always true: only whole batches of valid lines were committed."""
 
     def __init__(self, db: Targets, source: str, subjects: Sequence[str], skip_existing: bool) -> None:
         self.db, self.source, self.skip_existing = db, source, skip_existing
         self.subjects = list(subjects)
         self.done = Imported()
-        self.line = 0  # of the last batch that is stored
+        self.line = 0  # the last line of the last stored batch
 
     def take(self, file: Iterable[bytes], advance: Advance) -> None:
         for batch, size in self.batches(file):
@@ -179,7 +179,7 @@ class Importer:
             self.db.get_stream(name).sync()
 
     def batches(self, file: Iterable[bytes]) -> Iterator[tuple[list[tuple[int, Line]], int]]:
-        """Parsed lines with their numbers, a batch at a time, and how many bytes they were."""
+        """Parsed lines with their numbers, a batch at a time, and their size in bytes."""
         numbered = enumerate(file, 1)
         while True:
             batch: list[tuple[int, Line]] = []
@@ -219,7 +219,7 @@ class Importer:
     # One stream's lines of a batch.
 
     def check(self, name: str, lines: list[tuple[int, Line]]) -> None:
-        """Refuse the batch for its first bad line; make or widen the stream that this import makes."""
+        """Reject the batch if a line is bad; create the stream, or add subjects to one that this import created."""
         for number, line in lines:
             if not is_valid_name(line.subject):
                 raise BadLine(self.source, number, f"subject {line.subject!r}: {explain_subject(line.subject)}")
@@ -276,7 +276,7 @@ class Importer:
         for run in _runs(lines):
             gap = run[0][1].seq - store.index.last_seq - 1
             if gap and store.index.last_seq == 0:
-                store.compact(run[0][1].seq)  # the stream begins there
+                store.compact(run[0][1].seq)  # the stream begins at this sequence
             elif gap:
                 store.skip(gap)
                 self.done.gaps[name] = self.done.gaps.get(name, 0) + gap
@@ -284,7 +284,7 @@ class Importer:
         store.commit()
 
     def append(self, name: str, stream: Stream, store: FileStore, run: list[tuple[int, Line]]) -> None:
-        """Lines whose sequences follow one another; what their headers ask for, but for duplicates, counts here too."""
+        """Store lines with consecutive sequences; their headers apply as in a publish, except for duplicates."""
         batch = Batch.raw([(one.seq, one.time_ns, one.subject, one.headers_b64, one.payload_b64) for _, one in run])
         marks: list[tuple[int, int, bytes | None, int]] = []
         for at, (_, line) in enumerate(run):
@@ -317,7 +317,7 @@ class Importer:
 
 
 def _runs(lines: list[tuple[int, Line]]) -> Iterator[list[tuple[int, Line]]]:
-    """Stretches of lines whose sequences follow one another."""
+    """Runs of lines with consecutive sequences."""
     start = 0
     for at in range(1, len(lines) + 1):
         if at == len(lines) or lines[at][1].seq != lines[at - 1][1].seq + 1:

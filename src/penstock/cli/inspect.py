@@ -1,4 +1,4 @@
-"""penstock inspect: what a store holds, block by block and subject by subject. Works beside a running writer."""
+"""penstock inspect: the contents of a store by block and by subject. Works beside a running writer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from penstock.db.stream import Stream
 
-BLOCKS_MAX = 24  # rows of the table for people; --json has all
+BLOCKS_MAX = 24  # rows of the table on a terminal; --json has all
 
 
 def inspect(root: str, names: Sequence[str], account: str | None, subject: str | None, top: int, as_json: bool) -> int:
@@ -65,7 +65,7 @@ def _stream_facts(store: OpenStore, folder: StreamFolder, subject: str, top: int
 def _facts_of(stream: Stream, subject: str, top: int) -> dict[str, Any]:
     store, config = stream.store, stream.config
     assert isinstance(store, Snapshot)
-    # Of the snapshot as it was made; above its HEAD nothing is lost, it came meanwhile.
+    # As of the snapshot: sequences above its HEAD are not lost, they were written meanwhile.
     committed = store.head.committed_seq if store.head is not None else store.index.last_seq
     lost = [[first, min(last, committed)] for first, last in store.lost.ranges() if first <= committed]
     findings = [one for one in stream.findings if not one.seqs or one.seqs[0][0] <= committed]

@@ -1,4 +1,4 @@
-"""One message per line, as JSON or CSV: out of a scan, and back in.
+"""One message per line, as JSON or CSV: written from a scan, and parsed for an import.
 
 Exactly the keys of KEYS, in this order when written; headers_b64 is null (in CSV empty) for a message without headers.
 """
@@ -24,7 +24,7 @@ CSV_HEADER = (",".join(KEYS) + "\r\n").encode()
 
 
 class Line(msgspec.Struct, forbid_unknown_fields=True):
-    """A message as a line has it; base64 is decoded on the way in."""
+    """A parsed line, with base64 decoded."""
 
     stream: str
     seq: int
@@ -38,7 +38,7 @@ _decoder = msgspec.json.Decoder(Line)
 
 
 def parse_line(line: bytes) -> Line:
-    """The message in one line. ValueError says what is wrong with it."""
+    """Parse one line; ValueError says what is wrong with it."""
     found = _decoder.decode(line)
     if not 0 < found.seq < 2**63:
         raise ValueError(f"seq {found.seq} is no sequence: 1 to 2^63 - 1")
@@ -48,7 +48,7 @@ def parse_line(line: bytes) -> Line:
 
 
 class _Cells(dict[str, bytes]):
-    """Subjects as JSON or CSV text, each made once."""
+    """Subjects as JSON or CSV text, each formatted once."""
 
     def __init__(self, is_csv: bool) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ def _csv_cell(text: str) -> str:
 
 
 def encode_rows(batches: Iterator[pa.RecordBatch], stream: str, is_csv: bool = False) -> Iterator[tuple[bytes, int]]:
-    """The lines of a scan (SCAN_COLUMNS, headers raw), a batch at a time, and how many there are."""
+    """The lines of a scan (SCAN_COLUMNS, headers raw), a batch at a time, and their count."""
     cells = _Cells(is_csv)
     name = cells[stream]
     if is_csv:
@@ -102,7 +102,7 @@ def _ints(array: pa.Array, form: Literal["i", "q"]) -> list[int]:
 
 
 def _slices(array: pa.Array) -> Iterator[bytes | None]:
-    """The cells of a binary column in base64, without a Python object for the cell itself."""
+    """The cells of a binary column in base64, without creating a Python object for each cell."""
     _, offsets_buffer, data_buffer = array.buffers()
     offsets = memoryview(offsets_buffer).cast("i")[array.offset : array.offset + len(array) + 1].tolist()
     data = memoryview(data_buffer) if data_buffer is not None else memoryview(b"")

@@ -28,7 +28,7 @@ class Source:
 
 def migrate(root: str, source: str, name: str | None, account: str | None, subjects: list[str], as_json: bool) -> int:
     """Migrate a file, a folder with one, or a folder of such folders; 1 when some lines were set aside."""
-    within, _, own = (name or "").rpartition("/")  # the account, where it was said
+    within, _, own = (name or "").rpartition("/")  # the account, if given
     found = [replace(one, stream=f"{within}/{one.stream}" if within else one.stream)
              for one in find_sources(source, own or None)]  # fmt: skip
     done: list[tuple[Source, Migration]] = []
@@ -60,7 +60,7 @@ def migrate(root: str, source: str, name: str | None, account: str | None, subje
 
 
 def find_sources(source: str, name: str | None) -> list[Source]:
-    """The files to migrate, and the streams that they become."""
+    """The files to migrate, with the names of their streams."""
     if os.path.isfile(source):
         return [Source(name or os.path.basename(os.path.dirname(os.path.abspath(source))), source)]
     if not os.path.isdir(source):
@@ -91,8 +91,8 @@ def migrate_one(db: Database, name: str, source: Source, subjects: list[str], ad
     store = stream.store
     assert isinstance(store, FileStore)
     if os.path.exists(source.path) and not _is_same(source.path, paths.legacy):
-        _bring(source.path, paths.legacy)
-    # A crash from here on is finished by the next open: the file lies in the stream's own folder.
+        _link_or_copy(source.path, paths.legacy)
+    # After a crash from here on, the next open finishes the migration: the file is in the stream's own folder.
     done = migrate_legacy(store, paths.legacy)
     advance(os.path.getsize(source.path) if os.path.exists(source.path) else 0)
     return done
@@ -102,8 +102,8 @@ def _subjects(path: str) -> set[str]:
     return {line.subject for line in read_lines(path, Migration(), []) if is_valid_subject(line.subject)}
 
 
-def _bring(path: str, target: str) -> None:
-    """A name of the file in the stream's folder: a link where that works, else a copy."""
+def _link_or_copy(path: str, target: str) -> None:
+    """Add the file to the stream's folder: as a hard link if possible, else as a copy."""
     temporary = f"{target}.tmp"
     if os.path.exists(temporary):
         os.unlink(temporary)

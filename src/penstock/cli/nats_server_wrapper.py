@@ -1,4 +1,4 @@
-"""An executable `nats-server` that is this server, for suites that start one by that name from PATH."""
+"""An executable `nats-server` that runs this server, for test suites that start `nats-server` from PATH."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import sys
 from penstock.errors import PenstockError
 
 NAME = "nats-server"
-# exec: the process that was started is the server, so its pid is the one to signal.
+# exec: the started process becomes the server, so signals go to its pid.
 TEXT = """#!/bin/sh
 # Written by `penstock serve --install-shim`: Penstock's server under the name of the one that it stands in for.
 {environment}exec {python} -P -c '{code}' "$@"
 """
-# Until the server listens to signals itself, an interrupt ends the process: as KeyboardInterrupt it could come up in a
-# callback of the import system, which drops it, and the server would start though it was told to stop.
+# Until the server handles signals itself, SIGINT must end the process: a KeyboardInterrupt could be raised in a
+# callback of the import system, which swallows it, and the server would start although it was told to stop.
 CODE = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
     f'from penstock.cli.serve import main; sys.exit(main(sys.argv[1:], "{NAME}"))'
@@ -23,10 +23,10 @@ CODE = (
 
 
 def install_shim(folder: str) -> str:
-    """Write it into `folder`, which is made if need be; its path is given back."""
+    """Write the executable into `folder`, which is created if needed, and return its path."""
     path = os.path.join(folder, NAME)
     draft = f"{path}.{os.getpid()}.tmp"
-    # Where the package is found by PYTHONPATH only, the shim must say so: it may be started from anywhere.
+    # If the package is found by PYTHONPATH only, the script must set it: it may be started from anywhere.
     places = [os.path.abspath(place) for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
     environment = f"export PYTHONPATH={shlex.quote(os.pathsep.join(places))}\n" if places else ""
     text = TEXT.format(environment=environment, python=shlex.quote(sys.executable), code=CODE)

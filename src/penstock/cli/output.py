@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 OK, DAMAGED, REFUSED, UNUSABLE, INTERRUPTED, PIPE_CLOSED = 0, 1, 1, 2, 130, 141
-NAME_WIDTH = 12  # of a column of text, at least: what is longer is folded
+NAME_WIDTH = 12  # minimum width of a column of text; longer text is folded
 Advance = Callable[[int], None]
 
 
 def console(width: int | None = None) -> Console:
-    """Standard output for people: no colour and 80 columns when it is not a terminal."""
+    """A console on standard output; without colour and 80 columns wide when it is not a terminal."""
     from rich.console import Console
 
     return Console(highlight=False, markup=True, emoji=False, soft_wrap=False, width=width)
 
 
 def table(*columns: str, title: str = "", right: Sequence[str] = ()) -> Table:
-    """A table with a thin look; the columns named in `right` hold numbers."""
+    """A table with thin rules; the columns named in `right` hold numbers."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -44,7 +44,7 @@ def table(*columns: str, title: str = "", right: Sequence[str] = ()) -> Table:
 
 
 def print_table(out: Console, made: Table) -> None:
-    """Print a table; wider than the console where its numbers would otherwise leave no room for names, or be cut."""
+    """Print a table; wider than the console if names would otherwise not fit beside the numbers, or numbers be cut."""
     from rich.text import Text
 
     width = 0
@@ -66,7 +66,7 @@ def complain(text: str) -> None:
 
 
 def escape(text: str) -> str:
-    """Text that may hold anything, safe to print in a rich table: no markup, no control characters."""
+    """Arbitrary text made safe for a rich table: no markup, no control characters."""
     from rich.markup import escape as escape_markup
 
     return escape_markup("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text))
@@ -74,7 +74,7 @@ def escape(text: str) -> str:
 
 @contextmanager
 def progress(label: str, total: int, unit: str = "bytes") -> Iterator[Advance]:
-    """A bar on standard error while the block runs; nothing where that is not a terminal."""
+    """A progress bar on standard error while the block runs; nothing if that is not a terminal."""
     if not sys.stderr.isatty():
         yield lambda count: None
         return
@@ -97,7 +97,7 @@ def count(number: int, one: str, many: str = "") -> str:
 
 
 def size(number: float) -> str:
-    """Bytes as people read them: "812 B", "7.9 MiB"."""
+    """A size for display: "812 B", "7.9 MiB"."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if number < 1024:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
@@ -106,16 +106,16 @@ def size(number: float) -> str:
 
 
 def moment(ns: int) -> str:
-    """A time to the second, UTC; "-" where there is none."""
+    """A time to the second, UTC; "-" if there is none."""
     return format_time(ns // 10**9 * 10**9).replace("T", " ").rstrip("Z") if ns else "-"
 
 
 def inclusive(ranges: Iterable[tuple[int, int]]) -> list[list[int]]:
-    """Half open ranges as JSON has them: first and last of each."""
+    """Half-open ranges for JSON: first and last of each."""
     return [[start, stop - 1] for start, stop in ranges]
 
 
 def short_path(path: str, root: str) -> str:
-    """A file's place below the store."""
+    """A file's path relative to the store."""
     relative = os.path.relpath(path, root)
     return path if relative.startswith("..") else relative

@@ -1,4 +1,4 @@
-"""penstock pipeline NAME: the jobs of penstock.spark from the command line. What each does: docs/pipelines.md."""
+"""penstock pipeline NAME: the jobs of penstock.spark on the command line. Page: docs/pipelines.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pipeline_run: a pipeline's Spark session, its progress, its errors in one line, and its result as people read it."""
+"""pipeline_run: a pipeline's Spark session, its progress, its errors in one line, and its formatted result."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PipelineFailed(PenstockError):
 
 @contextmanager
 def spark_session(master: str, conf: Sequence[str] | None) -> Iterator[SparkSession]:
-    """A session for one command. The JVM's log goes to a file, which is named where it is the only explanation."""
+    """A session for one command. The JVM's log goes to a file, which an error names if nothing else explains it."""
     settings = {"spark.master": master}
     for one in conf or ():
         name, equals, value = one.partition("=")
@@ -81,7 +81,7 @@ def spark_session(master: str, conf: Sequence[str] | None) -> Iterator[SparkSess
 
 
 def explain(text: str, log: str) -> str:
-    """The text of our own error where there is one; else the first line of Spark's, and where the rest is."""
+    """The text of our own error if there is one; else the first line of Spark's, and the path of the log."""
     found = _OURS.findall(text)
     if found:
         return str(found[-1])
@@ -91,7 +91,7 @@ def explain(text: str, log: str) -> str:
 
 @contextmanager
 def _stderr_to(fd: int) -> Iterator[None]:
-    """A JVM that starts while the block runs writes its log to `fd` for its whole life."""
+    """Make a JVM that starts while the block runs write its log to `fd`, for its whole life."""
     sys.stderr.flush()
     saved = os.dup(2)
     try:
@@ -110,7 +110,7 @@ def _nothing() -> Iterator[None]:
 
 @contextmanager
 def task_progress(label: str) -> Iterator[OnProgress | None]:
-    """A bar of tasks on standard error; nothing where that is not a terminal."""
+    """A progress bar of tasks on standard error; nothing if that is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -149,7 +149,7 @@ def run_verify(
 
 
 def _write_table(rows: Any, path: str) -> None:
-    """An Arrow table as a file, in the form that its name says."""
+    """Write an Arrow table to a file, in the format of its extension."""
     if path.endswith(".parquet"):
         from pyarrow.parquet import write_table
 
@@ -166,7 +166,7 @@ def _write_table(rows: Any, path: str) -> None:
 
 
 def verify_facts(found: Verified) -> dict[str, Any]:
-    """The result as JSON has it: all problems in one list, each with its stream."""
+    """The result for JSON: all problems in one list, each with its stream."""
     check = found.check
     problems = [
         {"stream": label, "block": problem.block_id or None} | problem_facts(problem)
@@ -232,7 +232,7 @@ def run_state(
 
 
 def _with_times_as_text(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of a table with its timestamps in UTC; Spark gives them as this process's local time, without a zone."""
+    """A row with its timestamps in UTC; Spark returns them in this process's local time, without a zone."""
     return {name: value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value
             for name, value in row.items()}  # fmt: skip
 
@@ -241,7 +241,7 @@ def _print_state(facts: Facts) -> None:
     from penstock.spark.pipelines.report import CONSUMERS_SHOWN, format_bytes, format_wait
 
     out = console()
-    # Two tables: the numbers of one would leave no room for the stream's name in 80 columns.
+    # Two tables: in 80 columns the numbers of a single one would leave no space for the stream's name.
     numbers = ("messages", "stored", "subjects", "gaps", "repeated")
     rates = ("per minute", "peak minute")
     held, came = table("stream", *numbers, right=numbers), table("stream", *rates, right=rates)

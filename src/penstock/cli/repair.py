@@ -1,4 +1,4 @@
-"""penstock repair: keep everything readable, set the rest aside, say what was lost."""
+"""penstock repair: keep everything readable, set the rest aside, report the losses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.store.open.report import format_ranges
 
 def repair(root: str, names: Sequence[str], account: str | None, dry_run: bool, as_json: bool) -> int:
     """Repair a store; exit code 1 when damage remains (or, with dry_run, when there is any)."""
-    check_root(os.path.abspath(root))  # where there is no store, say so before the progress bar
+    check_root(os.path.abspath(root))  # reports a missing store before the progress bar starts
     total = bytes_of(chosen_folders(os.path.abspath(root), names or None, account))
     with progress("checking", total) as advance:
         found = (plan_repair if dry_run else repair_store)(root, names or None, account, advance)

@@ -1,7 +1,7 @@
 """`penstock serve`: the server's command line. It takes nats-server's flags, and its configuration file.
 
-Flags win over the file. Nothing heavy is imported before the command line is understood: a server is ready in a
-fraction of a second, and `-v` or `-t` at once.
+Flags override the file. Nothing heavy is imported before the command line is parsed: a server is ready in a fraction of
+a second, and `-v` and `-t` answer at once.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ Curves:
 
 
 class CommandLine:
-    """What was typed. It can be laid over the configuration file again, for a reload."""
+    """The parsed command line. A reload applies it over the configuration file again."""
 
     def __init__(self, args: Sequence[str]) -> None:
         self.args = args
@@ -160,11 +160,11 @@ class CommandLine:
         ]
 
     def asked(self, name: str) -> Any:
-        """The value of a flag that is no option of the server; None where it was not given."""
+        """The value of a flag that is not an option of the server; None if it was not given."""
         return self.given.get(f"?{name}")
 
     def options(self) -> tuple[Options, list[str]]:
-        """The file's options with the flags over them, checked; and what the file should be warned about."""
+        """The file's options overridden by the flags, checked; and the warnings about the file."""
         from penstock.server.conf.validation import blank_options, complete_options
 
         options = blank_options()
@@ -218,7 +218,7 @@ class CommandLine:
 
 
 def main(args: Sequence[str], program: str = "penstock serve") -> int:
-    """Run a server, or what else was asked for; the exit code is the reference's: 0 done, 1 failed (2: mistyped)."""
+    """Run a server, or the other requested action; exit codes as nats-server's: 0 done, 1 failed (2: bad usage)."""
     note_command(program, args)
     try:
         hide_secrets()
@@ -234,10 +234,10 @@ def main(args: Sequence[str], program: str = "penstock serve") -> int:
     except PenstockError as error:
         _complain(f"{PROGRAM}: {error}")
         return FAILED
-    except KeyboardInterrupt:  # before there was a server that could stop
+    except KeyboardInterrupt:  # before the server handled signals
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody reads: the interpreter must not complain at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader is gone: no complaint of the interpreter at exit
         return FAILED
 
 
@@ -250,7 +250,7 @@ def _obey(line: CommandLine, program: str) -> int:
     if line.asked("help_tls"):
         return _show_tls_help()
     if line.rest:
-        if has_secrets(line.args):  # it may be the second half of a password with a blank in it
+        if has_secrets(line.args):  # it may be the second half of a password that contains a blank
             raise FlagError("unrecognized command; a password with a blank in it needs quotes")
         raise FlagError(f'unrecognized command: "{line.rest[0]}"')
     if line.asked("install_shim") is not None:
@@ -273,7 +273,7 @@ def _obey(line: CommandLine, program: str) -> int:
 
 
 def _test(path: str | None) -> int:
-    """-t: a file with warnings fails too, as in the reference."""
+    """-t: a file with warnings fails too, as in nats-server."""
     from penstock.server.conf.options_file import BadConf, load_options
 
     if not path:
@@ -295,12 +295,12 @@ def _show(text: str) -> int:
 
 
 def _complain(text: str) -> None:
-    if sys.stderr is not None:  # there may be none: `2>&-`
+    if sys.stderr is not None:  # it may be closed: `2>&-`
         sys.stderr.write(f"{text}\n")
 
 
 def _show_version(program: str) -> int:
-    """The version that clients go by; under our own name, ours too."""
+    """The version that clients check; under our own name, our version too."""
     if program == PROGRAM:
         return _show(f"{PROGRAM}: v{VERSION}\n")
     from importlib.metadata import version

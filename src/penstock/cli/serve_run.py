@@ -1,4 +1,4 @@
-"""A server from its start to its end: the loop, the signals, the files that tell of it, the exit code."""
+"""The life of a server process: the event loop, the signals, the pid and ports files, the exit code."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from penstock.server.reload import NO_FILE, Change, ReloadError, apply_to_log, c
 from penstock.server.signals import NAMES, set_process_name
 
 OK, FAILED = 0, 1
-SWITCH_S = 0.0005  # a thread that opens a stream gives the loop its turn after so long; Python's own is ten times that
-THREADS_MAX = 8  # beside the loop, for what waits for the disk or a lock
+SWITCH_S = 0.0005  # a thread that opens a stream yields the GIL to the loop after so long; Python's default is 5 ms
+THREADS_MAX = 8  # beside the loop, for work that waits for the disk or a lock
 Reread = Callable[[], tuple[Options, list[str]]]
 
 
 class Running(Protocol):
-    """The server, as far as it is seen from here."""
+    """The part of the server that this module uses."""
 
     port: int
     ws_port: int
@@ -64,7 +64,7 @@ def run(
     name: str = "penstock",
     make: Callable[[Options, Log], Running] = make_server,
 ) -> int:
-    """Run a server until it is told to stop; the exit code."""
+    """Run a server until it is told to stop, and return the exit code."""
     import uvloop
 
     _fill_standard_files()
@@ -86,29 +86,29 @@ def run(
 
 
 def _fill_standard_files() -> None:
-    """Where one of the three is closed, the next file opened would get its number, and everything written to it."""
+    """Open closed standard streams: else the next opened file would get such a number, and the output written to it."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # it takes the lowest free number: this one
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor: this one
 
 
 def _start_threads() -> ThreadPoolExecutor:
-    """An executor with all its threads: by itself it adds one whenever none is idle, and keeps them."""
-    count = min(THREADS_MAX, (os.cpu_count() or 1) + 4)  # 4 more than processors, as Python's own
+    """An executor with all its threads started: by default it adds one whenever none is idle, and keeps them."""
+    count = min(THREADS_MAX, (os.cpu_count() or 1) + 4)  # 4 more than processors, as in Python's default
     executor = ThreadPoolExecutor(count, thread_name_prefix="penstock-worker")
     together = threading.Barrier(count)
     try:
         for _ in range(count):
             executor.submit(together.wait)
-    except RuntimeError:  # the system allows no more threads: those that there are do it
+    except RuntimeError:  # the system allows no more threads: use those that started
         together.abort()
     return executor
 
 
 class _Run:
-    """One server's life. Always true: `stopping` is set once, by whatever comes first."""
+    """One server's life. Always true: `stopping` is set once, by the first reason to stop."""
 
     def __init__(self, options: Options, reread: Reread, log: Log, make: Callable[[Options, Log], Running]) -> None:
         self.options = options
@@ -132,7 +132,7 @@ class _Run:
                 write_pid(self.options.pid_file)
             try:
                 if await self._first_of(self._start()):
-                    _spare_the_collector()
+                    _configure_garbage_collector()
                     await self._first_of(self.server.wait())
             finally:
                 await self._end()
@@ -145,13 +145,13 @@ class _Run:
             return FAILED
 
     async def _start(self) -> None:
-        """Nobody is answered before the ports file is there: the loop does not turn in between."""
+        """Write the ports file before any client is answered: the loop does not run in between."""
         await self.server.start()
         self.is_started = True
         self._write_ports()
 
     async def _first_of(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Whether `work` came to its end before a signal did; else it is ended."""
+        """Run `work` until it ends or a signal arrives, which cancels it; whether it ended by itself."""
         task = asyncio.ensure_future(work)
         stop = asyncio.ensure_future(self.stopping.wait())
         await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
@@ -209,7 +209,7 @@ class _Run:
         elif number == signal.SIGUSR1:
             self._reopen()
         elif not self.is_started:
-            return  # there is nothing yet that could retire, or be told something new
+            return  # there is no server yet that could enter lame duck mode or reload
         elif number == signal.SIGUSR2:
             self.is_lame_duck = True
             self.server.lame_duck()
@@ -229,7 +229,7 @@ class _Run:
             self.log.error(f"Failed to reload server configuration: {error}")
 
     def _reread(self) -> None:
-        """Read the configuration again and hand on what is new; an error says what stands against it."""
+        """Read the configuration again and apply the changes; an error says why that is impossible."""
         if not self.options.config_file:
             raise ReloadError(NO_FILE)
         options, warnings = self.reread()
@@ -259,14 +259,14 @@ class _Run:
         self._write_ports()
 
 
-def _spare_the_collector() -> None:
-    """What the start made stays; a look through ten thousand connections holds the loop up for 20 ms: seldom, then."""
+def _configure_garbage_collector() -> None:
+    """Freeze the objects made at start and collect garbage rarely: with 10,000 connections it blocks the loop 20 ms."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
 
 
 def _why(error: OSError) -> str:
-    """An error of the system in one line, with the file that it is about."""
+    """A system error in one line, with the file that it concerns."""
     place = f"{error.filename}: " if error.filename else ""
     return f"{place}{error.strerror or error}"

@@ -25,8 +25,8 @@ from penstock.cli.output import (
 
 
 def verify(root: str, names: Sequence[str], account: str | None, as_json: bool) -> int:
-    """Check a store; exit code 1 when there is damage that nobody has recorded."""
-    check_root(os.path.abspath(root))  # where there is no store, say so before the progress bar
+    """Check a store; exit code 1 when there is damage that no repair has recorded."""
+    check_root(os.path.abspath(root))  # reports a missing store before the progress bar starts
     total = bytes_of(chosen_folders(os.path.abspath(root), names or None, account))
     with progress("verifying", total) as advance:
         found = check_store(root, names or None, account, advance=advance)
@@ -50,7 +50,7 @@ def problem_facts(problem: Problem) -> dict[str, Any]:
 
 
 def check_facts(found: StoreCheck) -> dict[str, Any]:
-    """The report as JSON has it; ranges of sequences are [first, last]."""
+    """The report for JSON; ranges of sequences are [first, last]."""
     return {
         "store": found.root,
         "ok": found.is_ok,
@@ -77,7 +77,7 @@ def check_facts(found: StoreCheck) -> dict[str, Any]:
 
 
 def print_check(found: StoreCheck, more: str = "") -> None:
-    """The report for people; `more` stands beside bytes and time."""
+    """The report as text; `more` is printed beside bytes and time."""
     out = console()
     made = table(
         "stream",

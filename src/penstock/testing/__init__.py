@@ -1,8 +1,8 @@
-"""Fakes we trust: a disk that fails on demand, the images that a crash of it could leave, a clock that stands still.
+"""Test doubles: a disk that fails on demand, the images that a crash of it could leave, a clock that tests advance.
 
-A crash test runs the store on a CrashDisk and then opens what could be left of it:
+A crash test runs the store on a CrashDisk and then opens each image that a crash could leave:
 
-    disk = CrashDisk(root)                                # the directory as it is now counts as durable
+    disk = CrashDisk(root)                                # the directory's current contents count as durable
     ...                                                   # run the store; disk.mark(seq) after each sync
     for image in crash_images(disk, out, count=500, seed=1):
         ...                                               # open image.path with a plain Disk: image.mark must be there

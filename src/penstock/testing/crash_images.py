@@ -1,26 +1,26 @@
-"""What a crash could leave on disk, worked out from the log of a CrashDisk.
+"""The states that a crash could leave on disk, derived from the log of a CrashDisk.
 
-A crash is a cut: the calls before it were made, the others were not. Of the changes before the cut these are durable:
+A crash is a cut: the calls before it were made, the others were not. These changes before the cut are durable:
 
-  - of a file's data (writes, truncations): those before the begin of a sync of that file which ended before the cut;
-  - of a directory's names (create, rename, unlink, mkdir, rmdir): those before the begin of such a sync of that
-    directory. A rename from one directory to another needs both. The sync of a file says nothing about its name.
+  - changes of a file's data (write, truncation) made before the start of a sync of that file that ended before the cut;
+  - changes of a directory's names (create, rename, unlink, mkdir, rmdir) made before the start of such a sync of that
+    directory. A rename from one directory to another needs both syncs. Syncing a file does not sync its name.
 
-All others are loose: each may or may not have reached the disk. A failed sync of a file promises nothing, and what was
-loose then stays loose for good, also past a later sync that succeeds: the kernel has forgotten that those pages were
-dirty. Only writing the bytes again helps.
+All other changes are unsynced: each may or may not have reached the disk. A failed sync of a file guarantees nothing,
+and changes that were unsynced then stay so for good, even after a later sync that succeeds: the kernel no longer marks
+those pages dirty. Only writing the bytes again helps.
 
-Which of the loose changes are there is decided by the mode:
+The mode decides which of the unsynced changes an image has:
 
-  kill         all: the process was killed, the machine went on
+  kill         all: the process was killed, the machine kept running
   none         none
   prefix       those up to some moment, none after it
-  reordered    each write or truncation by chance; a write that is missing leaves zeros below a later one
-  torn         the same, and a write may be there in some of its 512-byte sectors only, or as zeros
+  reordered    a random choice of writes and truncations; a missing write leaves zeros below a later one
+  torn         the same, and only some 512-byte sectors of a write may be present, or be zeros
   directories  all data; names as below
 
-In `reordered`, `torn` and `directories` the names of one directory are lost from some change onwards: a later change is
-there only if the earlier ones are.
+In `reordered`, `torn` and `directories`, changes of a directory's names are lost from some change onwards: a later
+change is present only if the earlier ones are.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ NEVER = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class CrashImage:
-    """One state that a crash could leave, as a directory of its own; the caller removes it."""
+    """One state that a crash could leave, in a directory of its own; the caller removes it."""
 
     path: Path
     cut: int  # how many of the log's changes had been made
     mode: Mode
-    seed: int  # with cut and mode it gives the same image again: `crash_image`
+    seed: int  # together with cut and mode it reproduces the image: `crash_image`
     marks: list[Any]  # all values marked before the cut
     description: str
 
@@ -61,7 +61,7 @@ class CrashImage:
 
     @property
     def is_power_cut(self) -> bool:
-        """Whether un-synced changes may be missing."""
+        """Whether unsynced changes may be missing."""
         return self.mode != "kill"
 
     def remove(self) -> None:
@@ -79,8 +79,8 @@ def crash_images(
 ) -> Iterator[CrashImage]:
     """`count` images in the order of their cuts, from `start` on, each in a directory under `out_dir`.
 
-    With fewer images than cuts the cuts are drawn by chance; with more, each cut comes once, and those at which
-    something is loose come again.
+    With fewer images than cuts, the cuts are chosen at random; with more, each cut is used once, and cuts with unsynced
+    changes are used again.
     """
     history = _History(disk)
     rng = random.Random(seed)
@@ -95,7 +95,7 @@ def crash_images(
 def crash_image(
     disk: CrashDisk, path: str | os.PathLike[str], *, cut: int, mode: Mode = "kill", seed: int = 0
 ) -> CrashImage:
-    """The one image that `cut`, `mode` and `seed` stand for, in the new directory `path`."""
+    """The image for `cut`, `mode` and `seed`, in the new directory `path`."""
     return _build(_History(disk), Path(path), cut, mode, seed)
 
 
@@ -113,7 +113,8 @@ def _draw_cuts(history: _History, start: int, count: int, rng: random.Random) ->
 
 @dataclass(eq=False, slots=True)
 class _Node:
-    """A file or directory, whatever its name: `content` and `names` as folded so far, `live` as the log has it."""
+    """A file or directory, independent of its name: `content` and `names` are the durable state folded so far, `live`
+    is the state at this point of the log."""
 
     is_dir: bool
     content: bytearray = field(default_factory=bytearray)
@@ -121,7 +122,7 @@ class _Node:
     folded_count: int = 0
     names: dict[str, _Node] = field(default_factory=dict)
     live: dict[str, _Node] = field(default_factory=dict)
-    waiting: list[_Change | _NameChange] = field(default_factory=list)  # what no sync has settled yet
+    waiting: list[_Change | _NameChange] = field(default_factory=list)  # not covered by a sync yet
 
 
 @dataclass(eq=False, slots=True)
@@ -142,7 +143,7 @@ class _Change:
 
 @dataclass(eq=False, slots=True)
 class _NameChange:
-    """`node` leaves its place `old` and comes to `new`, places being a directory and a name; either may be missing."""
+    """`node` moves from `old` to `new`, each a directory and a name; either may be missing."""
 
     index: int
     node: _Node
@@ -159,8 +160,8 @@ class _NameChange:
 class _History:
     """The log, resolved to files and directories.
 
-    Always true: what is folded into `content` and `names` is durable at every cut that is still asked for, so cuts are
-    asked for in rising order.
+    Always true: changes folded into `content` and `names` are durable at every cut that is still to come, so callers
+    request cuts in rising order.
     """
 
     def __init__(self, disk: CrashDisk) -> None:
@@ -182,7 +183,7 @@ class _History:
             if op.kind == "sync_file":
                 self._read_sync(op, self._file(op))
             elif op.kind == "sync_dir":
-                if not self._shorten(str(op.path)).startswith(".." + os.sep):  # above the root all is durable
+                if not self._shorten(str(op.path)).startswith(".." + os.sep):  # everything above the root is durable
                     self._read_sync(op, self._folder(str(op.path)))
             elif op.kind in ("pwrite", "store_mapped", "truncate_file"):
                 self._read_change(op, self._file(op))
@@ -215,7 +216,7 @@ class _History:
     def _read_sync(self, op: Op, node: _Node) -> None:
         if op.error:
             if not node.is_dir:
-                node.waiting.clear()  # loose for good
+                node.waiting.clear()  # unsynced for good
             return
         for change in node.waiting:
             if change.index < op.start:
@@ -253,7 +254,7 @@ class _History:
             folder.waiting.append(change)
 
     def _count_loose(self) -> list[int]:
-        """How many changes are loose at each cut."""
+        """How many changes are unsynced at each cut."""
         steps = [0] * (len(self.ops) + 2)
         changes: list[_Change | _NameChange] = [*self.name_changes]
         for node in self._files.values():
@@ -264,16 +265,16 @@ class _History:
         return list(accumulate(steps))[:-1]
 
 
-# ---------------------------------------------------------------------------------------------------- one state of many
+# ------------------------------------------------------------------------------------------------------------ one image
 
 
 @dataclass(slots=True)
 class _Chance:
-    """Decides for one image which loose changes are there, and counts them."""
+    """Decides which unsynced changes one image has, and counts them."""
 
     mode: Mode
     rng: random.Random
-    moment: int  # of mode prefix
+    moment: int  # for mode prefix
     kept_count: int = 0
     lost_count: int = 0
     torn_count: int = 0
@@ -292,7 +293,7 @@ def _build(history: _History, path: Path, cut: int, mode: Mode, seed: int) -> Cr
     if not 0 <= cut <= len(history.ops):
         raise ValueError(f"cut {cut} is not within the {len(history.ops)} calls of the log")
     rng = random.Random(seed)
-    # The moment is drawn so that all distances from the cut, in powers of two, are equally likely.
+    # Choose the moment so that all distances from the cut, in powers of two, are equally likely.
     chance = _Chance(mode, rng, cut - int((cut + 1) ** rng.random()) + rng.randint(0, 1))
     _write_dir(history.top, _names_at(history, cut, chance), os.fspath(path), cut, chance)
     marks = [value for _, value in history.marks[: bisect_right(history.mark_positions, cut)]]
@@ -305,7 +306,7 @@ def _build(history: _History, path: Path, cut: int, mode: Mode, seed: int) -> Cr
 
 
 def _names_at(history: _History, cut: int, chance: _Chance) -> dict[_Node, dict[str, _Node]]:
-    """Per directory its names, where they differ from the folded ones."""
+    """The names of each directory in which they differ from the folded ones."""
     changes = history.name_changes
     while history.names_folded_count < len(changes) and changes[history.names_folded_count].durable <= cut:
         change = changes[history.names_folded_count]
@@ -377,12 +378,12 @@ def _content_at(node: _Node, cut: int, chance: _Chance) -> bytearray:
             else:
                 change.apply(content)
         elif chance.mode == "torn" and change.data is not None and chance.rng.random() < 0.25:
-            _resize(content, change.offset + len(change.data))  # the new size came, the data did not
+            _resize(content, change.offset + len(change.data))  # the new size was stored, the data was not
     return content
 
 
 def _apply_torn(change: _Change, content: bytearray, chance: _Chance) -> None:
-    """Write some of the change's sectors, at least one and not all where there are several."""
+    """Write some of the change's sectors: at least one, and not all if there are several."""
     assert change.data is not None
     start, stop = change.offset, change.offset + len(change.data)
     sectors = range(start // SECTOR_SIZE, (stop + SECTOR_SIZE - 1) // SECTOR_SIZE)
@@ -403,7 +404,7 @@ def _apply_torn(change: _Change, content: bytearray, chance: _Chance) -> None:
 
 
 def _resize(content: bytearray, size: int, *, may_shrink: bool = False) -> None:
-    """Fill up with zeros to `size`; cut off what is beyond only if it may shrink."""
+    """Extend with zeros to `size`; truncate a longer content only if it may shrink."""
     if len(content) < size:
         content.extend(bytes(size - len(content)))
     elif may_shrink:

@@ -1,6 +1,7 @@
 """InsideClient: a client of an account without a socket, in the process and on the loop of the server.
 
-What the server publishes by itself reaches clients and streams alone (docs/publishes.md): a test hears it as a client.
+Only clients and streams receive the messages that the server itself publishes (docs/publishes.md); with this client a
+test can receive them too.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from penstock.broker.routing.sublist import Sublist
 if TYPE_CHECKING:
     from penstock.broker.account import Account
 
-_cids = itertools.count(1 << 40)  # none that a server gives
-_open: set[InsideClient] = set()  # a sublist borrows its clients
+_cids = itertools.count(1 << 40)  # a range that a server never assigns
+_open: set[InsideClient] = set()  # keeps clients alive: a sublist only borrows them
 
 
 class Heard(NamedTuple):
-    """A message that was delivered."""
+    """A delivered message."""
 
     subject: bytes
     reply: bytes | None
@@ -33,7 +34,7 @@ Handler = Callable[[Heard], object]
 
 
 class InsideClient(Link):
-    """Subscribes with a handler each, which is called at the end of the turn."""
+    """Subscribes, with one handler for each subscription, called at the end of the loop's tick."""
 
     def __init__(self, router: Router, sublist: Sublist, account: Account | None = None) -> None:
         super().__init__(router, next(_cids))
@@ -55,12 +56,12 @@ class InsideClient(Link):
         self.feed(b"%b %b %b %b\r\n%b%b\r\n" % (head, subject, reply, sizes, headers or b"", payload))
 
     def close(self) -> None:
-        """Hear nothing any more; twice is harmless."""
+        """Remove all subscriptions; a second call has no effect."""
         if not self.is_closed:
             self.forget_subs()
             _open.discard(self)
 
-    # What the router says.
+    # Calls from the router.
 
     def flush(self) -> None:
         data = self.take_out()
@@ -92,7 +93,7 @@ class InsideClient(Link):
 
 
 def subscribe(account: Account, subject: str, handler: Handler) -> InsideClient:
-    """A client that hears one subject; `close` ends it."""
+    """A client that subscribes to one subject; `close` ends it."""
     client = InsideClient(account.router, account.sublist, account)
     client.subscribe(subject, handler)
     return client

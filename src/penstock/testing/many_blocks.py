@@ -1,4 +1,4 @@
-"""A stream of very many blocks, of which only the last is there: to measure what planning costs, without the data."""
+"""A stream of very many blocks, of which only the last exists: to measure the cost of planning without the data."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ ROWS = 1000
 
 
 def multiply_blocks(root: str | os.PathLike[str], count: int, *, files: bool = False, subjects: int = 8) -> None:
-    """Put `count` listed blocks of ROWS messages before the one block of a closed stream, which is numbered anew.
+    """Put `count` listed blocks of ROWS messages before the one block of a closed stream, which is renumbered.
 
-    Their times lie a second apart, their subjects are "many.N.*" with N the block's number. With `files` each has a
-    file with a valid header and nothing else, as large as it claims to be.
+    Their times are a second apart, their subjects are "many.N.*" with N the block's number. With `files` each has a
+    sparse file of its nominal size that holds only a valid header.
     """
     paths = StreamPaths(os.fspath(root))
     checkpoint = decode_checkpoint(Path(paths.checkpoint).read_bytes())
@@ -85,7 +85,7 @@ def multiply_blocks(root: str | os.PathLike[str], count: int, *, files: bool = F
     checkpoint.block_id, checkpoint.offset, checkpoint.last_seq = count + 1, size, (count + 1) * ROWS
     checkpoint.first_seq = checkpoint.floor = 1
     checkpoint.messages += count * ROWS
-    packed = bytearray(checkpoint.subjects)  # the first subject has them all: the totals add up
+    packed = bytearray(checkpoint.subjects)  # the first subject gets all the counts, so that totals match
     struct.pack_into("<Q", packed, 6, struct.unpack_from("<Q", packed, 6)[0] + count * ROWS)
     checkpoint.subjects = bytes(packed)
     checkpoint.message_bytes += count * BLOCK_SIZE // 2
@@ -93,7 +93,7 @@ def multiply_blocks(root: str | os.PathLike[str], count: int, *, files: bool = F
 
 
 def _write_last(paths: StreamPaths, header: BlockHeader) -> int:
-    """The last block, with its messages; how long it is."""
+    """Write the last block with its messages; return its length."""
     base: dict[str, Any] = {"base_seq": header.base_seq, "base_time": header.base_time, "salt": header.salt}
     data = bytearray(header.encode_front())
     for seq in range(header.first_seq, header.first_seq + ROWS):
