@@ -1,1 +1,1 @@
-"""The benches: one file per question. `python -m bench` asks them all; docs/bench.md says what each means."""
+"""The benches: one file per question. `python -m bench` runs them all; docs/bench.md explains each."""

@@ -1,4 +1,4 @@
-"""Ask the questions in order, print a table for each and one of all targets, keep the numbers as JSON if asked."""
+"""Run the benches in order, print a table for each and one of all targets, and optionally save the numbers as JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUESTIONS = (
     "open",
     "per_subject",
     "pending",
-    "deletes",  # last of those that share a data set: it takes messages out of it
+    "deletes",  # last of those that share a data set: it deletes messages from it
     "startup",
     "server_publish",
     "server_many",
@@ -48,7 +48,7 @@ QUESTIONS = (
     "consumers_py",
     "stalls",
 )
-GROUPS = ("server", "consumers", "spark")  # all questions whose names begin so
+GROUPS = ("server", "consumers", "spark")  # each stands for all benches whose names begin with it
 
 
 def main() -> int:
@@ -92,7 +92,7 @@ def main() -> int:
         try:
             os.rmdir(asked.dir)
         except OSError:
-            pass  # not ours alone
+            pass  # the folder also holds files of others
     judged = [row for row in bench.rows if row.target]
     print(f"\nsummary ({time.perf_counter() - began:.0f} s)")
     print_table(

@@ -1,11 +1,11 @@
 """How much of the disk's own bandwidth does `disk` reach with larger payloads?
 
-The other side is a bare loop: pwrite the same payload bytes, fdatasync, once per commit; into one file that grows,
-and into files that roll at the size of our blocks. Ours is judged with a few batches in flight, as a server or a loop
-publishes; one caller that waits for each of its batches is shown beside it: the disk rests while it encodes.
+The other side is a bare loop: pwrite the same payload bytes, fdatasync, once per commit; into one file that grows, and
+into files that roll at the size of our blocks. Our target applies with a few batches in flight, as a server or an event
+loop publishes; a caller that waits for each of its batches is shown beside it: the disk is idle while it encodes.
 
-Every slice starts from empty files. A virtual machine's memory may have nothing behind it until it is first used, and
-page cache that grows into such memory costs several times what the disk does, by chance for one side or the other.
+Every slice starts from empty files. The host may back a virtual machine's memory only on first use, and page cache that
+grows into such memory costs several times as much as the disk, at random for one side or the other.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def _run(bench: Bench, size: int, count: int) -> None:
         chance = random.Random(7)
         with no_gc():
             for _ in range(bench.size(SLICES, 5)):
-                for name in chance.sample(sorted(rates), len(rates)):  # by chance: none always follows the same other
+                for name in chance.sample(sorted(rates), len(rates)):  # at random: no fixed neighbour
                     start = time.perf_counter()
                     if name == "flight":
                         await asyncio.gather(*(_publish(stream, ready[n::IN_FLIGHT]) for n in range(IN_FLIGHT)))
@@ -65,7 +65,7 @@ async def _run(bench: Bench, size: int, count: int) -> None:
     own, alone, raw, files = (median(rates[name]) for name in ("flight", "alone", "raw", "rolled"))
     what = f"{size // 1024} KiB payloads, disk"
     spread = _spread(rates["raw"])
-    # A bare loop that differs from itself by more than the target leaves room for is no measure of anything.
+    # A bare loop that varies by more than the target's margin is no valid baseline.
     if spread <= STEADY_MAX:
         bench.add(f"{what}: of raw write+sync", own / raw, "x", at_least=0.85)
     else:
@@ -84,6 +84,6 @@ async def _publish(stream: penstock.aio.Stream, batches: list[list[Message]]) ->
 
 
 def _spread(rates: list[float]) -> float:
-    """How far a side's own slices lie apart."""
+    """The spread of a side's slices."""
     ordered = sorted(rates)
     return ordered[len(ordered) * 9 // 10] / ordered[len(ordered) // 10]

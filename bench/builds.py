@@ -1,10 +1,10 @@
 """Which of two builds is faster? `python -m bench.builds OLD NEW`: folders with a built `penstock`, `src` of clones.
 
-A virtual machine's host changes its speed by half within a minute, so runs of one build after the other show nothing
-below a tenth. Here all servers run all the time, each gets a short slice of the same load in turn, and neighbours are
-compared: forty slices tell two hundredths apart. The first is what the others are compared with; the same folder twice
-shows the noise. Large payloads want `--fresh`, a new stream for each slice: else the page cache of so long a run grows
-into memory that the host has to find.
+The speed of a virtual machine changes by half within a minute, so running one build after the other cannot resolve
+differences below 10 %. Here all servers run all the time, each gets a short slice of the same load in turn, and
+adjacent slices are compared: forty slices resolve 2 %. The first build is the baseline; passing the same folder twice
+shows the noise. Large payloads need `--fresh`, a new stream for each slice: otherwise the page cache of so long a run
+grows into memory that the host must allocate first.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> int:
             servers[-1].make_stream()
         chance = random.Random(7)
         for _ in range(asked.slices):
-            for n in chance.sample(range(len(sides)), len(sides)):  # none always follows the same other
+            for n in chance.sample(range(len(sides)), len(sides)):  # no side always follows the same one
                 mode = "core" if asked.subs else "publish"
                 answer = drive(mode, servers[n].port, count=count, warm=max(1, count // 20), **wanted)
                 rates[n].append(answer["rate"])
@@ -83,7 +83,7 @@ def _side(source: str, durability: str) -> Side:
 
 
 def compare(first: list[float], second: list[float]) -> tuple[float, float]:
-    """How much faster the second is, slice by slice, and the standard error of that."""
+    """The mean speedup of the second side over paired slices, and its standard error."""
     logs = [math.log(ours / theirs) for theirs, ours in zip(first, second, strict=True)]
     mean = sum(logs) / len(logs)
     spread = sum((each - mean) ** 2 for each in logs) / max(1, len(logs) - 1)

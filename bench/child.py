@@ -1,4 +1,4 @@
-"""What a bench measures in a process of its own: `python -m bench.child ACTION DIR`, answered as JSON."""
+"""Measurements in a separate process: `python -m bench.child ACTION DIR` prints its result as JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FETCH_SIZE = 500
 
 
 class WatchedDisk(Disk):
-    """A disk that notes how many bytes were read of each file while a store opened."""
+    """A disk that counts the bytes read from each file while a store opens."""
 
     def __init__(self) -> None:
         self.bytes_read: dict[str, int] = {}
@@ -57,7 +57,7 @@ def rss() -> int:
 
 
 def measure_open(path: str, is_watched: bool) -> dict[str, Any]:
-    """Open the store and its stream: seconds, memory, what was read."""
+    """Open the store and its stream: seconds, memory, bytes read."""
     disk = WatchedDisk() if is_watched else None
     before, read_before = rss(), io_count("rchar")
     start, cpu_start = time.perf_counter(), time.process_time()
@@ -81,11 +81,11 @@ def measure_open(path: str, is_watched: bool) -> dict[str, Any]:
 
 
 def ask_pending(path: str) -> dict[str, Any]:
-    """The first questions of a process: milliseconds for each filter, and the memory that they took."""
+    """The first counts in a process: milliseconds for each filter, and the memory that they took."""
     with penstock.open(path, read_only=True) as db:
         stream = db.stream("S")
         middle, took = stream.state().last_seq // 2, {}
-        ctypes.CDLL(None).malloc_trim(0)  # else they would only fill what opening had freed, and seem to take nothing
+        ctypes.CDLL(None).malloc_trim(0)  # else they would reuse memory freed by opening, and seem to take none
         before = rss()
         for subject in PENDING_FILTERS:
             start = time.perf_counter()
@@ -95,7 +95,7 @@ def ask_pending(path: str) -> dict[str, Any]:
 
 
 def write_until_killed(path: str) -> None:
-    """Publish batch after batch; after each, say the last sequence that was acknowledged."""
+    """Publish batch after batch; after each, print the last acknowledged sequence."""
     messages = Messages(subjects(SUBJECT_COUNT))
     db = penstock.open(path, durability="os")
     stream = db.stream("S")
@@ -109,7 +109,7 @@ def write_until_killed(path: str) -> None:
 
 def fetch_with_nats_py(port: str, count: int) -> dict[str, Any]:
     """Fetch and acknowledge `count` messages of stream S; the clock stops when the ack floor is at the last one."""
-    import nats  # only here: the others must not pay for it
+    import nats  # only here: other actions must not pay for the import
     from nats.js.api import ConsumerConfig
 
     async def fetch() -> float:
@@ -124,7 +124,7 @@ def fetch_with_nats_py(port: str, count: int) -> dict[str, Any]:
                 got += 1
         await client.flush()
         while (floor := (await subscription.consumer_info()).ack_floor) is None or floor.consumer_seq < count:
-            await asyncio.sleep(0.001)  # nobody tells: it is asked again
+            await asyncio.sleep(0.001)  # no notification: poll
         took = time.perf_counter() - start
         await client.close()
         return took

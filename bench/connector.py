@@ -1,8 +1,8 @@
-"""The stand-in for nats-spark-connector: what it does, in Python workers with nats-py, as a PySpark data source.
+"""A stand-in for nats-spark-connector: its algorithm in Python workers with nats-py, as a PySpark data source.
 
-As the connector has it: an offset counts pull batches; a micro-batch has ceil(pending / batch size) tasks; each task
-connects, pulls one batch from the one durable consumer and acknowledges every message. Tuned by hand: batches of
-10,000, more unacknowledged messages allowed than there are, Arrow batches instead of rows, and a callback instead of
+As in the connector, an offset counts pull batches; a micro-batch has ceil(pending / batch size) tasks; each task
+connects, pulls one batch from the single durable consumer and acknowledges every message. Tuned by hand: batches of
+10,000, a max_ack_pending above the number of messages, Arrow batches instead of rows, and a callback instead of
 nats-py's `fetch`, which takes four times as long.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 STREAM, DURABLE = "S", "spark"
 BATCH = 10_000
 WAIT_S = 5.0
-WINDOW = 2_000  # publishes under way while the stream is filled
+WINDOW = 2_000  # publishes in flight while the stream is filled
 
 
 class NatsServer:
@@ -68,7 +68,7 @@ class NatsServer:
         return str(json.loads(info.split(b"\r\n")[0].removeprefix(b"INFO "))["version"])
 
     def fill(self, count: int) -> None:
-        """A stream with `count` messages of the benches, each acknowledged; past nats-py, which would take minutes."""
+        """A stream with `count` acknowledged bench messages; not published with nats-py, which would take minutes."""
         asyncio.run(self._make_stream())
         messages = Messages(subjects(1000))
         with socket.create_connection(("127.0.0.1", self.port)) as wire:
@@ -166,7 +166,7 @@ async def _pending(url: str) -> int:
 
 
 async def _pull(url: str) -> pa.RecordBatch:
-    """One batch of the durable consumer, acknowledged: plain publishes, flushed before we leave."""
+    """One batch of the durable consumer, with acks as plain publishes, flushed before the task ends."""
     import nats
 
     client = await nats.connect(url, pending_size=64 << 20)
@@ -176,7 +176,7 @@ async def _pull(url: str) -> pa.RecordBatch:
     async def take(message: Any) -> None:
         if message.reply:
             messages.append(message)
-        if len(messages) == BATCH or not message.reply:  # or the server says that the time is up
+        if len(messages) == BATCH or not message.reply:  # or a status: the request has expired
             is_over.set()
 
     await client.subscribe(inbox, cb=take)

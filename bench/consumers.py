@@ -1,6 +1,6 @@
-"""What the consumer benches share: the settings of the load, and how consumers are made.
+"""Shared by the consumer benches: the settings of the load, and the creation of consumers.
 
-The servers, their turns and the rows are those of `bench.server`; the load is `load fetch`, `work` and `push`.
+Servers, turns and rows come from `bench.server`; the load is `load fetch`, `work` and `push`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bench.harness import median
 from bench.load import drive
 from bench.server import IN_FLIGHT, REFILL, Answer, Running
 
-FETCH: dict[str, str | int] = {"batch": 500, "requests": 3}  # as an iterator keeps it: the next while this one arrives
+FETCH: dict[str, str | int] = {"batch": 500, "requests": 3}  # as client iterators do: one ahead
 WINDOW: dict[str, str | int] = {"window": IN_FLIGHT, "refill": REFILL}
 ACK_PENDING = 20_000
 ORDERED = {  # what clients ask for when they replay a stream in order
@@ -37,7 +37,7 @@ def make_durable(server: Running, name: str, stream: str = "S", **config: Any) -
 
 
 def drive_counted(mode: str, server: Running, **wanted: str | int) -> Answer:
-    """`drive`, with the processor time that the server took for a message (`cpu_us`), which others do not disturb."""
+    """`drive`, with the server's processor time per message (`cpu_us`), which other processes do not distort."""
     before = _cpu_seconds(server)
     answer = drive(mode, server.port, **wanted)
     answer["cpu_us"] = (_cpu_seconds(server) - before) / answer["messages"] * 1e6
@@ -45,13 +45,13 @@ def drive_counted(mode: str, server: Running, **wanted: str | int) -> Answer:
 
 
 def _cpu_seconds(server: Running) -> float:
-    """Of all its threads, finer than the ticks of `stat`."""
+    """The processor time of all its threads, finer than the ticks of `stat`."""
     threads = Path(f"/proc/{server.pid}/task").glob("*/schedstat")
     return sum(int(path.read_text().split()[0]) for path in threads) / 1e9
 
 
 def read_ordered(server: Running, stream: str, times: int = 1, **config: Any) -> Answer:
-    """Make an ordered push consumer and read it until nothing is pending: the median of `times`, each a new one."""
+    """Create an ordered push consumer and read it until nothing is pending: the median of `times` such consumers."""
     answers = []
     for n in range(times):
         name = f"ordered{n}"
@@ -63,6 +63,6 @@ def read_ordered(server: Running, stream: str, times: int = 1, **config: Any) ->
 
 
 def bytes_written(server: Running) -> dict[str, int]:
-    """By the server so far: to pages of files (`write_bytes`), and by every write call, sockets' too (`wchar`)."""
+    """Bytes written by the server: to file pages (`write_bytes`), and by all calls, sockets included (`wchar`)."""
     lines = Path(f"/proc/{server.pid}/io").read_text().splitlines()
     return {name: int(value) for name, value in (line.split(":") for line in lines) if name in ("write_bytes", "wchar")}

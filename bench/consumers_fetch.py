@@ -1,4 +1,4 @@
-"""How many messages a second out of a stream of 1 M: by pull without and with acks, by an ordered push consumer?
+"""How many messages a second are delivered from a stream of 1 M: by pull with and without acks, and by ordered push?
 
 With acks the clock stops when the server's own ack floor is at the last message.
 """

@@ -1,6 +1,6 @@
 """How long does a watcher of 100,000 keys take until it has them all ("initial done")?
 
-From the request that makes its consumer to the message after which nothing is pending.
+Measured from the request that creates its consumer to the message after which nothing is pending.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def run(bench: Bench) -> str:
 
     def measure(server: Running) -> Answer:
         server.make_stream(**BUCKET)
-        # A quarter was put twice: a bucket that has been used has gaps.
+        # A quarter of the keys is put twice: a bucket in use has gaps.
         drive("publish", server.port, subject="$KV.B.key", keys=keys, count=keys + keys // 4, **WINDOW)
         watch = {"deliver_policy": "last_per_subject", "filter_subject": "$KV.B.>"}
         answer = read_ordered(server, "KV_B", times=bench.size(5, 1), **watch)

@@ -1,7 +1,7 @@
 """How many messages a second through 100 durable consumers of one stream, each with a filter of its own?
 
-Once from what is stored, and once while a publisher fills the stream; every message is fetched and acknowledged, and
-the clock stops when all 100 ack floors are at their last message. Ten connections have ten consumers each.
+Once from a full stream, and once while a publisher fills it; every message is fetched and acknowledged, and the clock
+stops when all 100 ack floors are at their last message. Ten connections have ten consumers each.
 """
 
 from __future__ import annotations

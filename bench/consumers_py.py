@@ -1,6 +1,6 @@
 """How many messages a second with nats-py, end to end: pull subscription, fetch of 500, ack of each?
 
-Its own event loop is the limit: a server can only stand in its way.
+The client's event loop is the bottleneck: a server can only slow it down.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How long does a consumer with 100,000 pending messages hold the loop when 1,000 of them are due, and when none is?
 
-In this process, without a server: `take` finds what is due, reads it from the store, gives each its new deadline and
-its place in the log, and makes a Python object of it, which the server would not.
+In this process, without a server: `take` finds the messages that are due, reads them from the store, gives each a new
+deadline and an entry in the consumer log, and makes a Python object of each, which the server would not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def run(bench: Bench) -> str:
             stream.publish_many([("bench.x", payload) for payload in payloads.take(10_000)])
         consumer = ConsumerEngine(stream._store.engine, AckTable(EXPLICIT), [])
         consumer.configure([], ACK_WAIT_NS, [], -1, -1, False)
-        # 1,000 are delivered in each second, and come due in each second of a later time.
+        # 1,000 messages are delivered in each second, and as many come due in each second later.
         for second in range(pending // due):
             assert len(consumer.take(second * SECOND_NS, due)) == due
         took_due, took_none = [], []

@@ -1,8 +1,8 @@
 """How many messages a second through a work queue (publish, deliver, ack, remove), and at what cost in bytes?
 
-The publisher is never more than a backlog ahead of the worker, so the queue is short all the time; the clock stops when
-the ack floor is at the last message and the stream is empty. What the publishes alone write is taken on a second stream
-of the same server, with as many in flight.
+The publisher is never more than a backlog ahead of the worker, so the queue stays short; the clock stops when the ack
+floor is at the last message and the stream is empty. The bytes that publishing alone writes are measured on a second
+stream of the same server, with as many messages in flight.
 """
 
 from __future__ import annotations

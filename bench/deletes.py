@@ -16,7 +16,7 @@ def run(bench: Bench) -> str:
     count = bench.size(1_000_000, 100_000)
     with penstock.open(path, durability="disk") as db:
         stream = db.stream("S")
-        # Not from the first on: that would only raise the floor.
+        # Do not begin with the first message: that would only raise the floor.
         ordered = range(total // 10, total // 10 + count)
         took, written, grown = _delete(stream, path, list(ordered))
         bench.add(f"{count:,} deletes in order, disk: bytes written in all", written, "bytes", at_most=1024)
@@ -44,5 +44,5 @@ def _delete(stream: penstock.Stream, store: Path, seqs: list[int]) -> tuple[floa
 
 
 def _size_from(store: Path, name: str) -> int:
-    """Bytes in the block files from one on; those before it only ever go."""
+    """Bytes in the block files from a given one on; earlier files are only ever removed."""
     return sum(path.stat().st_size for path in block_files(store) if path.name >= name)

@@ -1,4 +1,4 @@
-"""What every bench uses: rows of results, clocks, data sets, and the facts of the machine."""
+"""Shared by all benches: result rows, clocks, data sets, and a description of the machine."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from penstock.testing import FakeClock
 ROOT = Path(__file__).resolve().parent.parent
 PAYLOAD_SIZE = 128
 SUBJECT_COUNT = 1000
-PACE_NS = 1_000  # between two messages of a data set
-PENDING_FILTERS = ("a.>", "*.x.*")  # of `many_subjects`: by a beginning and by a token in the middle, half each
+PACE_NS = 1_000  # time between two messages of a data set
+PENDING_FILTERS = ("a.>", "*.x.*")  # for `many_subjects`: by a prefix and by a token in the middle; each matches half
 Message = tuple[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measured thing; with a target when the issue's table has one."""
+    """One measured value; with a target if one is set."""
 
     question: str
     what: str
@@ -52,7 +52,7 @@ class Row:
 
 
 class Bench:
-    """One run: where it works, how large, and what it found."""
+    """One run: its folder, its scale, and its results."""
 
     def __init__(self, work: Path, is_quick: bool) -> None:
         self.work = work
@@ -76,7 +76,7 @@ class Bench:
         at_most: float | None = None,
         target: str = "",
     ) -> None:
-        """Note a result. The target is on the value, and is worded `target` or after the bound."""
+        """Record a result. The bound applies to the value; its text is `target`, or derived from the bound."""
         is_met = None
         if at_least is not None:
             is_met, target = value >= at_least, target or f">= {_number(at_least)} {unit}"
@@ -124,11 +124,11 @@ class Bench:
             chance = random.Random(2)
             chance.shuffle(names)
             payloads = Payloads(PAYLOAD_SIZE)
-            clock = FakeClock(time.time_ns() - count * PACE_NS)  # even, whatever the machine's pace was
+            clock = FakeClock(time.time_ns() - count * PACE_NS)  # evenly spaced, whatever the machine's speed
             with penstock.open(path, durability="os", clock=clock) as db:
                 stream = db.stream("S", subjects=sorted({name.partition(".")[0] + ".>" for name in names}))
                 for at in range(0, count, 10_000):
-                    # Every subject once, then by chance.
+                    # Every subject once, then random ones.
                     chosen = names[at : at + 10_000] if at + 10_000 <= len(names) else chance.choices(names, k=10_000)
                     stream.publish_many(list(zip(chosen, payloads.take(10_000), strict=True)))
                     clock.advance(10_000 * PACE_NS)
@@ -146,7 +146,7 @@ def subjects(count: int) -> list[str]:
 
 
 class Payloads:
-    """Payloads of chance bytes, each its own object."""
+    """Payloads of random bytes, each a separate object."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -176,7 +176,7 @@ class Messages:
 
 @contextmanager
 def no_gc() -> Iterator[None]:
-    """As timeit does: the collector's pauses belong to nobody's side."""
+    """Disable garbage collection, as timeit does: its pauses must not count for either side."""
     gc.collect()
     gc.disable()
     try:
@@ -188,7 +188,7 @@ def no_gc() -> Iterator[None]:
 def rate_of(
     make: Callable[[], Any], use: Callable[[Any], object], count: int, seconds: float, groups: int = 20
 ) -> float:
-    """Things per second: `use` on what `make` made (`count` things) off the clock, for about `seconds` on the clock."""
+    """Items per second: time `use` for about `seconds`, on `count` items that `make` creates off the clock."""
     took, done = 0.0, 0
     with no_gc():
         while took < seconds:
@@ -217,7 +217,7 @@ def median(values: Iterable[float]) -> float:
 
 
 def child(*words: object) -> dict[str, Any]:
-    """What `bench/child.py` answers in a fresh interpreter."""
+    """The answer of `bench/child.py` in a fresh interpreter."""
     done = subprocess.run(
         [sys.executable, "-m", "bench.child", *map(str, words)], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -239,7 +239,7 @@ def block_bytes(store: Path) -> int:
 
 
 def warm_cache(store: Path) -> int:
-    """Read every file of a store, so that the page cache has it (some systems drop what rests): how many bytes."""
+    """Read every file of a store into the page cache (some systems evict idle pages) and return the bytes read."""
     buffer, total = bytearray(1 << 20), 0
     for path in store.rglob("*"):
         if path.is_file():
@@ -250,7 +250,7 @@ def warm_cache(store: Path) -> int:
 
 
 def io_count(field: str) -> int:
-    """This process's bytes read ("rchar") or written ("wchar") by calls, from whatever file."""
+    """This process's bytes read ("rchar") or written ("wchar") by calls, for all files."""
     for line in Path("/proc/self/io").read_text().splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1])
@@ -301,7 +301,7 @@ def _lines(path: str) -> list[str]:
 
 
 def print_table(lines: Iterable[tuple[str, ...]]) -> None:
-    """Columns as wide as they need to be: text to the left, numbers (the second column) to the right."""
+    """A table with columns of minimal width: text left-aligned, numbers (the second column) right-aligned."""
     table = list(lines)
     if not table:
         return

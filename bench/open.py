@@ -10,13 +10,13 @@ from pathlib import Path
 
 from bench.harness import ROOT, Bench, block_bytes, block_files, child, median, warm_cache
 
-RECORDS_MIN = 65536  # a block of which more was read was read for its records, not for its header
+RECORDS_MIN = 65536  # if more bytes of a block were read, its records were read, not only its header
 
 
 def run(bench: Bench) -> str:
     few, many = bench.few_subjects(), bench.many_subjects()
     count = f"{bench.message_count // 1_000_000} M"
-    child("open", few)  # the first open of a file system's folder pays for the folder
+    child("open", few)  # the first open also pays for looking up the folder
     clean = [child("open", few) for _ in range(bench.size(5, 3))]
     bench.add(f"open {count} messages, clean stop", median(one["seconds"] for one in clean), "s", at_most=0.3)
     _forget_cached(few)
@@ -36,7 +36,7 @@ def run(bench: Bench) -> str:
 
 
 def _rebuild(bench: Bench, store: Path) -> None:
-    """Open without CHECKPOINT and summaries: everything comes from the blocks, and the summaries are written again."""
+    """Open without CHECKPOINT and summaries: everything is read from the blocks, and summaries are written again."""
     size = block_bytes(store)
     rates, cpu_rates = [], []
     for _ in range(bench.size(2, 1)):
@@ -52,7 +52,7 @@ def _rebuild(bench: Bench, store: Path) -> None:
 
 
 def _kill(bench: Bench, store: Path) -> None:
-    """Kill a writer in the middle of its work; then see what the next open reads."""
+    """Kill a writer in the middle of its work, then measure what the next open reads."""
     acknowledged = _write_and_kill(store, bench.size(200_000, 100_000))
     last = block_files(store)[-1]
     last_size = last.stat().st_size
@@ -81,7 +81,7 @@ def _kill(bench: Bench, store: Path) -> None:
 
 
 def _write_and_kill(store: Path, count: int) -> int:
-    """Start a writer and kill it after `count` messages: the last sequence that it saw acknowledged."""
+    """Start a writer and kill it after `count` messages; return the last sequence that it saw acknowledged."""
     command = [sys.executable, "-m", "bench.child", "write", str(store)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
@@ -91,12 +91,12 @@ def _write_and_kill(store: Path, count: int) -> int:
             if last - first >= count:
                 break
         writer.send_signal(signal.SIGKILL)
-        left = writer.stdout.read().rpartition("\n")[0]  # what it still said; its last line may be cut
+        left = writer.stdout.read().rpartition("\n")[0]  # the rest of its output; the last line may be cut off
     return int(left.splitlines()[-1]) if left else last
 
 
 def _forget_cached(store: Path) -> None:
-    """Take a store's files out of the page cache."""
+    """Drop a store's files from the page cache."""
     for path in store.rglob("*"):
         if not path.is_file():
             continue

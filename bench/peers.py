@@ -1,7 +1,7 @@
 """The peers: LMDB, RocksDB and SQLite, each keeping (seq -> subject, time, payload) and an index by subject.
 
-They get their bytes ready made (keys packed, values packed with a time), which is more than Penstock gets; a commit is
-one transaction or write batch.
+Peers receive prepared bytes (packed keys, values packed with a time), an advantage that Penstock does not get; a commit
+is one transaction or write batch.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Peer(Protocol):
     name: str
 
     def prepare(self, messages: list[Message]) -> Any:
-        """What `write` takes, with the next sequences; off the clock."""
+        """Prepare the argument of `write`, with the next sequences; off the clock."""
 
     def write(self, prepared: Any) -> None: ...
     def getter(self) -> Callable[[int], object]:
-        """A function that gives the message with a sequence."""
+        """A function that returns the message with a given sequence."""
 
     def iterate(self) -> Iterator[object]: ...
     def close(self) -> None: ...
@@ -43,7 +43,7 @@ class Lmdb:
     def __init__(self, path: Path, is_synced: bool) -> None:
         import lmdb
 
-        # Without syncs a written map saves the copy at commit; with them it would only add to what is synced.
+        # Without syncs a writable map saves the copy at commit; with syncs it would only add bytes to sync.
         self._env = lmdb.open(
             str(path), map_size=1 << 36, max_dbs=2, sync=is_synced, writemap=not is_synced, map_async=not is_synced
         )
@@ -90,7 +90,7 @@ class RocksDb:
 
         options = rocksdict.Options(raw_mode=True)
         options.create_if_missing(True)
-        options.set_compression_type(rocksdict.DBCompressionType.none())  # chance bytes do not shrink
+        options.set_compression_type(rocksdict.DBCompressionType.none())  # random bytes do not compress
         options.increase_parallelism(2)
         self._db = rocksdict.Rdict(str(path), options)
         self._make_batch = rocksdict.WriteBatch

@@ -1,4 +1,4 @@
-"""How long does it take to count what is pending behind a wildcard that matches half of very many subjects?"""
+"""How long does it take to count pending messages for a wildcard that matches half of very many subjects?"""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(bench: Bench) -> str:
 
 
 def _ask(stream: penstock.Stream, subject: str, seq: int, total: int) -> float:
-    """The median in milliseconds of nine questions, each a little further: a remembered answer would not do."""
+    """The median in milliseconds of nine counts, each from a later start, so that a cached answer would be wrong."""
     took = []
     for n in range(9):
         start = time.perf_counter()
@@ -43,7 +43,7 @@ def _ask(stream: penstock.Stream, subject: str, seq: int, total: int) -> float:
 
 
 def _check(stream: penstock.Stream, total: int) -> None:
-    """The count against the slow way."""
+    """Check the count against a slow computation."""
     start = total // 2 + 17
     slow = sum(batch.num_rows for batch in stream.scan("*.x.*", start_seq=start, columns=["seq"]))
     assert slow == stream.pending(start, "*.x.*"), "pending counts what a scan finds"

@@ -1,7 +1,7 @@
 """What does `max_msgs_per_subject=1` cost with many subjects, each publish replacing the last of its subject?
 
-In a process of its own: the texts of a million subjects lie where the heap has room, and what other questions have left
-of it would be measured, too.
+It runs in a separate process: a million subject texts are placed in free heap space, so heap fragmentation left by
+other benches would be measured too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One bare connection that sends PING in a tight loop until it is told to stop: how long does the server let it wait?
+"""One bare connection that sends PING in a tight loop until it is told to stop: how long does the server delay PONG?
 
-It is a process of its own, so nothing in the bench delays it. SIGTERM ends it; its answer is one line of JSON. On a
-machine that others use, a late answer may only mean that nobody let the server run. So each ping also reads the
-server's processor time: `busy_ms` is the most that the server itself worked between a PING and its PONG.
+It is a separate process, so nothing in the bench delays it. SIGTERM ends it; its output is one line of JSON. On a
+shared machine a late answer may only mean that the server was not scheduled. So each ping also reads the server's
+processor time: `busy_ms` is the longest that the server itself worked between a PING and its PONG.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import sys
 import time
 from dataclasses import dataclass
 
-LONG_NS = 2_000_000  # answers that take longer are told one by one
+LONG_NS = 2_000_000  # answers that take longer are listed one by one
 
 
 @dataclass(frozen=True, slots=True)
 class Pings:
-    """How long the answers took, in milliseconds."""
+    """Response times in milliseconds."""
 
     count: int
     p50_ms: float
@@ -87,7 +87,7 @@ def main() -> None:
             line = lines.readline()
             each = now() - began
             cpu = min(each, cpu_of(clock) - cpu)
-            if line == b"PING\r\n":  # the server asks, too
+            if line == b"PING\r\n":  # the server pings, too
                 wire.send(b"PONG\r\n")
                 lines.readline()
             elif line.startswith(b"INFO"):

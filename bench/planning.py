@@ -20,12 +20,12 @@ from penstock.store.index.summary import decode_summary
 from penstock.testing.many_blocks import ROWS, multiply_blocks
 
 T = TypeVar("T")
-SUMMARIES = 1000  # so many are read one by one; the rest is counted up
+SUMMARIES = 1000  # so many are read one by one; the total is extrapolated
 LARGEST = 12_500_000  # blocks of 8 MiB in 100 TB
 
 
 class CountingDisk(Disk):
-    """A disk that counts the files that are opened, and what is read of them."""
+    """A disk that counts the opened files and the bytes read from them."""
 
     def __init__(self) -> None:
         self.opened, self.bytes = 0, 0
@@ -81,7 +81,7 @@ def _make(store: Path, count: int) -> None:
 
 
 def _one_by_one(bench: Bench) -> float:
-    """Seconds to read the summary of a full block and take it apart, on average."""
+    """Average seconds to read and parse the summary of a full block."""
     path = bench.work / "summaries"
     with penstock.open(path, durability="os") as db:
         stream = db.stream("S", subjects=["orders.>"])
@@ -109,7 +109,7 @@ def _memory(field: str) -> int:
 
 
 def _timed(action: Callable[[], T]) -> tuple[float, T]:
-    """Processor seconds, which others on the machine do not change much."""
+    """Processor seconds, which other load on the machine hardly changes."""
     start = time.process_time()
     found = action()
     return time.process_time() - start, found
