@@ -1,4 +1,6 @@
-"""A crash anywhere in staging and adopting: a batch is there whole or not at all; brought again, it comes once."""
+"""A crash at any point of staging and adopting: a batch is there completely or not at all; if it is sent again, it is
+stored once.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def small_blocks() -> Iterator[None]:
 
 
 def messages(seed: int, batch: int, task: int) -> list[tuple[str, bytes]]:
-    """Batches of many blocks and of a part of one by turns; the same whenever they are asked for."""
+    """Batches of many blocks and of a part of one by turns; the same every time they are generated."""
     chance = random.Random(f"{seed} {batch} {task}")
     count = chance.randint(30, 60) if batch % 2 else chance.randint(0, 3)
     return [(f"a.{chance.randint(0, 3)}", b"%d/%d/%d " % (batch, task, n) + bytes(60)) for n in range(count)]
@@ -124,7 +126,7 @@ def test_a_crash_leaves_batches_whole(scratch: Path, durability: str) -> None:
 
 @pytest.mark.parametrize("is_lasting", [False, True])
 def test_a_failing_disk_leaves_batches_whole(scratch: Path, is_lasting: bool) -> None:
-    """Every n-th call fails, once or from then on: the batch fails, and comes once when it is brought again."""
+    """Every n-th call fails, once or from then on: the batch fails, and is stored once when it is sent again."""
     seed = chunk_seed("adopt faults", is_lasting)
     chance = random.Random(seed)
     for number in range(max(20, STATES // 4)):

@@ -1,4 +1,6 @@
-"""Small commits are begun by whoever submits them, while a commit thread wakes: a crash costs no more for it."""
+"""The thread that submits a small commit starts its write while a commit thread wakes: a crash loses no more because of
+it.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,10 @@ from support.threaded_writer import STREAM_ID, Writer
 pytestmark = pytest.mark.campaign
 STATES = campaign_size(1_000) // 5
 SIZE = 300
-LIMITS = Limits(block_size=1 << 16)  # which a hundred batches fill
+LIMITS = Limits(block_size=1 << 16)  # a hundred batches fill one block
 BATCHES = 250
-WARM = 8  # commits after which a file has zeros ahead of it, …
-ZEROS_MIN = 8 << 10  # … at least so many
+WARM = 8  # after so many commits a file has zeros ahead of its content, …
+ZEROS_MIN = 8 << 10  # … at least this many
 
 
 def used(block: Path) -> int:
@@ -31,7 +33,7 @@ def used(block: Path) -> int:
 
 
 def begun(scratch: Path) -> Writer:
-    """A writer whose file has zeros ahead: what it submits now is begun."""
+    """A writer whose file has zeros ahead: it starts writing what it submits at once."""
     writer = Writer(scratch / "s", CrashDisk(scratch), LIMITS, SIZE)
     for n in range(WARM):
         writer.publish(n)
@@ -40,7 +42,7 @@ def begun(scratch: Path) -> Writer:
 
 
 def test_the_caller_writes_and_what_it_cannot_write_the_commit_does(scratch: Path) -> None:
-    """The fault hits the first write: without one of its own, the commit would fail."""
+    """The fault hits the first write: the commit would fail if it did not write again itself."""
     writer = begun(scratch)
     writer.disk.fail_at(1, errno.ENOSPC, kinds="pwrite", short=True)
     writer.publish(WARM, begins=True)
@@ -63,7 +65,7 @@ def test_a_write_that_fails_again_refuses_the_message(scratch: Path) -> None:
 
 
 def test_zeros_are_written_between_commits_not_within(scratch: Path) -> None:
-    """But for the first of a block: a commit that had to write its own would take as long as ten."""
+    """Except for the first commit of a block: a commit that wrote its own zeros would take as long as ten."""
     disk, block_size = CrashDisk(scratch), 1 << 17
     writer = Writer(scratch / "s", disk, Limits(block_size=block_size), SIZE)
     commits: Counter[str] = Counter()
@@ -89,7 +91,7 @@ def test_zeros_are_written_between_commits_not_within(scratch: Path) -> None:
 
 
 def test_nothing_is_begun_beside_a_commit(scratch: Path) -> None:
-    """Whoever submits must not wait for the disk."""
+    """A thread that submits must not wait for the disk."""
     writer = begun(scratch)
     disk = writer.disk
     with disk.holding("sync_file"):

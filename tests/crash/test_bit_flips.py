@@ -1,7 +1,7 @@
-"""Damage to a store that nobody writes: flipped bits, cut, missing, empty, older, foreign and newer files.
+"""Damage to a store that nobody is writing: flipped bits; cut, missing, empty, older, foreign and newer files.
 
-At most the damaged record is lost, no wrong byte is ever given, a damaged delete may bring back its own targets only,
-the report names the file, the next append works. `N=` sets the flips in all (default 4,000; from 20,000 on every
+At most the damaged record is lost; no wrong byte is ever returned; a damaged delete may restore only its own targets;
+the report names the file; the next append works. `N=` sets the flips in all (default 4,000; from 20,000 on every
 truncation length is tried too).
 """
 
@@ -49,7 +49,7 @@ Files = dict[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A record in a block file, and what its loss may cost or bring back."""
+    """A record in a block file, and the messages that its damage may lose or restore."""
 
     start: int
     stop: int
@@ -59,7 +59,7 @@ class Span:
 
 @dataclass(slots=True)
 class Base:
-    """A store at rest: its files, what it holds, what it ever held, and its files at earlier moments."""
+    """A store at rest: its files, its messages, all messages it ever held, and its files at earlier moments."""
 
     files: Files
     live: dict[int, Content]
@@ -70,7 +70,7 @@ class Base:
     spans: dict[str, list[Span]] = field(default_factory=dict)
 
     def hurt(self, name: str, start: int, stop: int) -> tuple[set[int], set[int]]:
-        """Which messages damage to bytes [start, stop) of a file may cost, and which it may bring back."""
+        """Which messages damage to bytes [start, stop) of a file may lose, and which it may restore."""
         hit = [span for span in self.spans.get(name, ()) if span.start < stop and start < span.stop]
         return {span.seq for span in hit}, {seq for span in hit for seq in span.targets}
 
@@ -109,7 +109,7 @@ def read_spans(data: bytes) -> list[Span]:
 
 @functools.cache
 def make_base(kind: str) -> Base:
-    """`stopped` in good order, or `killed` with an open HEAD, an older checkpoint and a block that goes on."""
+    """`stopped` cleanly, or `killed` with an open HEAD, an older checkpoint and a block that continues."""
     path = Path("/dev/shm" if os.path.isdir("/dev/shm") else "/tmp") / f"penstock-flips-{os.getpid()}-{kind}"
     older: list[Files] = []
     steps: list[int] = []
@@ -166,7 +166,7 @@ def damaged(scratch: Path, files: Files) -> Iterator[FileStore]:
 def check_damage(
     base: Base, store: FileStore, may_cost: set[int], may_return: set[int], name: str
 ) -> dict[int, Content]:
-    """Nothing is missing or back but what may be, every byte is right, and the report says where."""
+    """Only the permitted messages are missing or restored, every byte is right, and the report names the place."""
     live = contents(store)
     missing = base.live.keys() - live.keys()
     back = live.keys() - base.live.keys()
@@ -251,7 +251,7 @@ def test_garbage_in_several_files_opens_too(scratch: Path, chunk: int) -> None:
 @pytest.mark.parametrize("kind", KINDS_OF_BASE)
 @pytest.mark.parametrize("part", range(4))
 def test_a_file_may_be_cut_at_any_byte(scratch: Path, kind: str, part: int) -> None:
-    """Every length of every file: what stands before the cut is there, what is gone is told."""
+    """Every length of every file: messages before the cut are there, the others are reported."""
     base = make_base(kind)
     cases = [(name, size) for name in sorted(base.files) for size in lengths(base, name)]
     for name, size in cases[part::4]:
@@ -274,7 +274,7 @@ def is_last(base: Base, name: str) -> bool:
 
 
 def lengths(base: Base, name: str) -> list[int]:
-    """All of them, but in block headers, which are zeros mostly, only some."""
+    """All lengths, except that of block headers, which are mostly zeros, only some are tried."""
     size = len(base.files[name])
     if FLIPS >= 20_000:
         return list(range(size))
@@ -287,7 +287,7 @@ def lengths(base: Base, name: str) -> list[int]:
 @pytest.mark.parametrize("kind", KINDS_OF_BASE)
 @pytest.mark.parametrize("how", ["missing", "empty", "zeros"])
 def test_a_file_may_be_missing_or_empty(scratch: Path, kind: str, how: str) -> None:
-    """A block costs its messages, and tells so; any other file costs nothing."""
+    """A missing block loses its messages, and is reported; any other file costs nothing."""
     base = make_base(kind)
     for name, data in base.files.items():
         files = dict(base.files)
@@ -311,14 +311,14 @@ def test_a_file_may_be_missing_or_empty(scratch: Path, kind: str, how: str) -> N
 
 @pytest.mark.parametrize("kind", KINDS_OF_BASE)
 def test_a_file_may_be_an_older_copy_of_itself(scratch: Path, kind: str) -> None:
-    """A block loses what came later; an older summary, checkpoint or HEAD costs nothing."""
+    """An older block lacks the later messages; an older summary, checkpoint or HEAD costs nothing."""
     base = make_base(kind)
     for number, older in enumerate(base.older):
         for name in sorted(base.files.keys() & older.keys()):
             if older[name] == base.files[name]:
                 continue
             pairs = zip(older[name], base.files[name], strict=False)
-            alike = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))  # zeros may come then
+            alike = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))  # zeros may follow then
             cost, back = base.hurt(name, alike, len(base.files[name]))
             try:
                 with damaged(scratch, base.files | {name: older[name]}) as store:
@@ -381,7 +381,7 @@ def newer_header(data: bytes) -> bytes:
 
 
 def newer_record(data: bytes) -> bytes:
-    """A record of a kind that is not known yet, whole, at the end."""
+    """A valid record of an unknown kind at the end."""
     header = decode_front(data[:RECORDS_START], "")
     assert header is not None
     last = read_spans(data)[-1]
@@ -405,7 +405,7 @@ def test_a_block_of_a_newer_version_is_refused_and_untouched(scratch: Path, chan
 
 @pytest.mark.parametrize("name", ["CHECKPOINT", "HEAD", "blocks/000001.blk", "blocks/000001.sum", "blocks"])
 def test_a_directory_in_the_place_of_a_file_loses_nothing(scratch: Path, name: str) -> None:
-    """Or a file in the place of the directory: refused with a word that names it, or opened without it."""
+    """Or a file in place of the directory: the open is refused with an error that names it, or works without it."""
     base = make_base("stopped")
     path = scratch / "stream" / name
     write_files(scratch / "stream", base.files)
@@ -431,7 +431,7 @@ def test_a_directory_in_the_place_of_a_file_loses_nothing(scratch: Path, name: s
 
 
 def test_the_id_of_another_stream_opens_nothing_and_breaks_nothing(scratch: Path) -> None:
-    """A directory given to the wrong stream: its blocks are set aside, by a new name, and whole."""
+    """A directory opened as the wrong stream: its blocks are set aside unchanged, under a new name."""
     base = make_base("stopped")
     write_files(scratch / "stream", base.files)
     store = FileStore(scratch / "stream", bytes(16), limits=LIMITS, durability="disk")

@@ -1,9 +1,8 @@
 """kill -9 of a server under full load with twenty consumers, many times over the same directory.
 
-After each restart: every acknowledged publish is there; no ack that was answered is forgotten; and what the server
-tells of each consumer is what a recount gives, of the messages that are stored and of what the clients know. Then some
-of the consumers are read to their end, and exactly what was told comes. `N=` sets the cycles (default 3), `SEED=` the
-work.
+After each restart: every acknowledged publish is there; no ack that was answered is forgotten; and the server's
+counters of each consumer match a recount of the stored messages and of what the clients know. Then some of the
+consumers are drained, and deliver exactly what the counters said. `N=` sets the cycles (default 3), `SEED=` the work.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ jetstream { store_dir: "$DIR", max_mem: 64MB, max_file: 4GB %s }
 """
 STREAMS = {"S": "limits", "Q": "workqueue", "I": "interest"}
 SUBJECTS = [str(n) for n in range(4)]
-NOISE = "N"  # a work queue that the load generator keeps busy: the others share its disk and its loop
+NOISE = "N"  # a work queue that the load generator keeps busy: the other streams share its disk and its loop
 Stored = dict[int, tuple[str, bytes]]
 Info = dict[str, Any]
 
 
 def make_books() -> list[Book]:
-    """Twenty consumers, of every policy, with and without a filter."""
+    """Twenty consumers, of every ack policy, with and without a filter."""
     books = [Book("S", f"S{n}", "explicit", "S.>" if n < 4 else f"S.{n % 4}") for n in range(8)]
     books += [Book("S", "SA0", "all", "S.>"), Book("S", "SA1", "all", "S.1")]
     books += [Book("S", "SN0", "none", "S.>"), Book("S", "SN1", "none", "S.2")]
@@ -48,7 +47,7 @@ def make_books() -> list[Book]:
 
 
 class World:
-    """A server, the clients' books, and what is known to be stored."""
+    """A server, the clients' books, and the messages known to be stored."""
 
     def __init__(self, server: ServerProcess) -> None:
         self.server = server
@@ -63,7 +62,7 @@ class World:
             book.create(client)
 
     def load(self, seed: int, is_killed: bool = True) -> None:
-        """Publishers and workers at work for a while; then the server is killed, and started again."""
+        """Run publishers and workers for a while; then kill the server and start it again."""
         rng, port = random.Random(seed), self.server.port
         publishers = [Publisher(port, seed, f"{name}{seed}", [f"{name}.{n}" for n in SUBJECTS]) for name in STREAMS]
         workers = [Worker(port, chunk_seed(seed, book.name), book) for book in self.books]
@@ -73,7 +72,7 @@ class World:
             for life in lives:
                 life.start()
             wait_until(lambda: is_under_load(publishers, workers), lives)
-            time.sleep(rng.choice((0.0, 0.1, 0.5)) * rng.random())  # the moment of the kill
+            time.sleep(rng.choice((0.0, 0.1, 0.5)) * rng.random())  # when to kill
         finally:
             self.server.restart(kill=is_killed)
             noise.kill()
@@ -105,7 +104,7 @@ class World:
         assert_no_trace(self.server.log)
 
     def read_stored(self, client: Client, name: str) -> None:
-        """What the stream has, by direct gets; of a stream that loses nothing only what is new."""
+        """The messages of a stream, read by direct gets; only the new ones if the stream never loses any."""
         stored = self.stored[name] if name == "S" else {}
         state, at = client.state(name), max(stored, default=0) + 1
         while at <= state["last_seq"]:
@@ -131,12 +130,12 @@ class World:
         return [seq for seq, (subject, _) in self.stored[book.stream].items() if book.matches(subject)]
 
     def check_queue(self, told: dict[str, Info]) -> None:
-        """A work queue has what its consumers have before them, and nothing else."""
+        """A work queue holds exactly the messages that its consumers still have to process."""
         left = sum(told[b.name]["num_pending"] + told[b.name]["num_ack_pending"] for b in self.books if b.stream == "Q")
         assert left == len(self.stored["Q"])
 
     def check_drained(self, client: Client, book: Book, info: Info) -> None:
-        """What the consumer says is there for it comes, once each, and nothing else."""
+        """The consumer delivers what it reports as pending, once each, and nothing else."""
         worker = Worker(self.server.port, 0, book)
         try:
             found = worker.drain(info["num_pending"] + info["num_ack_pending"])
@@ -148,7 +147,7 @@ class World:
             return
         after = consumer_info(client, book)
         assert (after["num_pending"], after["num_ack_pending"]) == (0, 0), after
-        # An ack of all may name an earlier delivery than the last.
+        # An ack of policy `all` may name an earlier delivery than the last.
         floor_of = "stream_seq" if book.policy == "all" else "consumer_seq"
         assert after["ack_floor"][floor_of] == after["delivered"][floor_of], after
         if book.stream == "Q":
@@ -158,7 +157,7 @@ class World:
 
 
 def check_told(book: Book, info: Info, matching: list[int]) -> None:
-    """The counters, against the messages that are stored and what the clients know."""
+    """Check the counters against the stored messages and what the clients know."""
     position, floor = info["delivered"]["stream_seq"], info["ack_floor"]["stream_seq"]
     where = f"{book.name}: {info}"
     assert info["num_pending"] == sum(seq > position for seq in matching), where

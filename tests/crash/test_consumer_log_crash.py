@@ -1,4 +1,4 @@
-"""Consumer logs in crash images: nothing that was synced is lost, everybody is at a point where he once was.
+"""Consumer logs in crash images: nothing that was synced is lost, every consumer is in a state that it once had.
 
 `N=` sets the images in all (default 1200), `SEED=` another campaign.
 """
@@ -29,13 +29,13 @@ States = dict[int, tuple[bytes, bytes]]
 
 
 class Story:
-    """One run: after each step all consumers, and the last step that was written and that was synced."""
+    """One run: all consumers after each step, and the last steps that were written and synced."""
 
     def __init__(self, folder: Path, disk: Disk, seed: int) -> None:
         self.folder, self.disk, self.chance = folder, disk, random.Random(seed)
         self.all: States = {}
         self.states: list[States] = [{}]
-        self.safe: list[tuple[int, int]] = [(0, 0)]  # the steps that a kill, and a power cut, must leave
+        self.safe: list[tuple[int, int]] = [(0, 0)]  # the steps that must survive a kill, and a power cut
         self.committer = Committer()
         self.log = self.open()
 
@@ -121,7 +121,7 @@ def check_image(story: Story, image: CrashImage) -> None:
 
 
 def partly(seen: list[tuple[bytes, bytes] | None], found: tuple[bytes, bytes] | None) -> bool:
-    """A step that tells many changes of a consumer may be there in part."""
+    """Whether a step that changes many consumers may have survived in part."""
     if found is None:
         return False
     return any(
@@ -131,7 +131,7 @@ def partly(seen: list[tuple[bytes, bytes] | None], found: tuple[bytes, bytes] | 
 
 
 def check_goes_on(folder: Path, before: States) -> None:
-    """It takes changes, and has them and all else after a stop."""
+    """The log accepts changes, and keeps them and everything else over a stop."""
     committer = Committer()
     log = ConsumerLog(Disk(), str(folder), STREAM_ID, "disk", committer, Report())
     assert told(log) == before
@@ -169,7 +169,7 @@ def test_a_crash_loses_nothing_that_was_synced(scratch: Path, run: int) -> None:
 
 @pytest.mark.parametrize("fault", ["eio", "enospc", "sync"])
 def test_a_failure_at_any_call_loses_nothing(scratch: Path, fault: str) -> None:
-    """Fail each call in turn: memory stays the truth, and all of it is on the disk after a retry."""
+    """Fail each call in turn: memory stays correct, and all of it is on disk after a retry."""
     code, kinds = {
         "eio": (errno.EIO, SPACE_KINDS | SYNC_KINDS),
         "enospc": (errno.ENOSPC, SPACE_KINDS),
@@ -189,7 +189,7 @@ def test_a_failure_at_any_call_loses_nothing(scratch: Path, fault: str) -> None:
         if story.log.failure() is not None:
             story.log.retry()
         story.turn()
-        if story.log.flush(True) < 0:  # the fault came just now
+        if story.log.flush(True) < 0:  # the fault fired just now
             story.log.retry()
             story.turn()
         story.log.close()
@@ -204,8 +204,9 @@ def test_a_failure_at_any_call_loses_nothing(scratch: Path, fault: str) -> None:
 
 
 def test_a_sync_beside_the_commit_threads_covers_every_file(scratch: Path) -> None:
-    """A commit thread that was done with an old file took it off the list under the feet of another sync, which then
-    left the new file out and called it synced."""
+    """A commit thread that had finished with an old file removed it from the list during another thread's sync, which
+    then left out the new file and reported it as synced.
+    """
     (scratch / "stream").mkdir()
     disk = CrashDisk(scratch / "stream")
     story = Story(scratch / "stream" / "consumers", disk, 1)

@@ -37,7 +37,7 @@ PER_CASE = max(1, -(-STATES // len(CASES)) - 4 * TWICE_PER_CASE)
 
 
 def check_epoch(driver: Driver, mark: int | None, epoch: int) -> None:
-    """An unclean stop raises it."""
+    """An unclean stop raises the epoch."""
     states, acked = driver.states, mark or 0
     after = states[min(acked + 1, len(states) - 1)]
     assert epoch >= states[acked].epoch
@@ -55,7 +55,7 @@ def check_image(driver: Driver, image: CrashImage) -> None:
 
 
 def check_erased(driver: Driver, image: CrashImage) -> None:
-    """What was erased, and acknowledged, is in no file."""
+    """No file contains what was erased and acknowledged."""
     gone = [
         one for step, erased in driver.erased.items() if step <= (image.mark or 0) for one in erased if len(one) > 12
     ]
@@ -66,7 +66,7 @@ def check_erased(driver: Driver, image: CrashImage) -> None:
 
 @pytest.mark.parametrize(("name", "durability"), CASES)
 def test_a_crash_keeps_what_was_acknowledged(scratch: Path, name: str, durability: str) -> None:
-    """Nothing acknowledged is lost or wrong, nothing deleted is back, sequences go on, the next open works."""
+    """Nothing acknowledged is lost or wrong, nothing deleted comes back, sequences continue, the next open works."""
     seed = chunk_seed("images", name, durability)
     driver, disk = record(scratch, name, durability, seed)
     for image in crash_images(disk, _made(scratch / "images"), count=PER_CASE, seed=seed):
@@ -80,7 +80,7 @@ def test_a_crash_keeps_what_was_acknowledged(scratch: Path, name: str, durabilit
 
 @pytest.mark.parametrize(("name", "durability"), CASES)
 def test_a_crash_of_the_recovery_keeps_it_too(scratch: Path, name: str, durability: str) -> None:
-    """Cut while an image is being opened; and what the recovered store served is there after a power cut."""
+    """Crash again during the recovery; what the recovered store served must survive a power cut."""
     seed = chunk_seed("twice", name, durability)
     driver, disk = record(scratch, name, durability, seed)
     for number, image in enumerate(crash_images(disk, _made(scratch / "images"), count=TWICE_PER_CASE, seed=seed)):
@@ -121,7 +121,7 @@ def _made(path: Path) -> Path:
 
 
 def test_the_window_of_a_lazy_kill_begins_at_the_last_flush(scratch: Path) -> None:
-    """The campaign's own judge: it must not ask for less than the durability promises."""
+    """The check of the campaign itself: it must not demand less than the durability promises."""
     driver = Driver(scratch / "stream", "lazy", SCENARIOS["plain"][1], 1)
     driver.open()
     driver.append(1)

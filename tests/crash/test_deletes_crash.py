@@ -1,4 +1,4 @@
-"""DELETES in crash images: what a user took away, and was told so, is known after any cut; nothing else is said of it.
+"""DELETES in crash images: a removal by a user that was acknowledged is known after any cut, and no other removal is.
 
 `N=` sets the images in all (default 400), `SEED=` another campaign.
 """
@@ -30,7 +30,7 @@ WHATS = ("append", "append", "append", "remove", "range", "erase", "subject", "f
 
 
 class Story:
-    """One run: after each step, which sequences a user has taken away, and which there were."""
+    """One run: after each step, which sequences a user has removed, and which existed."""
 
     def __init__(self, root: Path, durability: str, seed: int, disk: CrashDisk) -> None:
         self.root, self.durability, self.disk = root, durability, disk
@@ -56,7 +56,7 @@ class Story:
         )
 
     def take(self, store: FileStore, what: str) -> tuple[FileStore, bool]:
-        """The store, and whether a user took away what has gone."""
+        """The store, and whether a user removed the missing messages."""
         seq = self.chance.randint(store.index.first_seq, store.index.last_seq + 1)
         if what == "append":
             fill(store, self.chance.randint(1, 80))
@@ -112,13 +112,13 @@ def check_image(story: Story, image: CrashImage) -> None:
         for _ in range(2):
             found = told(root, last)
             assert not found & alive, "what is there was not taken away"
-            # A floor above the end takes sequences that never held a message: nobody asks about those.
+            # A floor above the end removes sequences that never held a message: the check skips those.
             stored = {seq for seq in range(1, last + 1) if not store.was_skipped(seq)}
             assert found & stored <= story.taken[mark + 1], "age and limits are nobody's delete"
             if story.durability == "disk" or not image.is_power_cut:
                 assert story.taken[mark] - alive <= found, "what was told to a user is known"
                 assert not story.taken[mark] & alive
-            fill(store, 120)  # the limits take what is left, and blocks go
+            fill(store, 120)  # the limits remove the rest, and whole blocks
             housekeep(store)
             alive = _alive(store)
     finally:

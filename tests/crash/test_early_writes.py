@@ -1,4 +1,4 @@
-"""Large commits are written while those before them are synced: a crash or a fault costs what no sync covered."""
+"""Large commits are written while earlier ones are synced: a crash or a fault costs only what no sync covered."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from support.threaded_writer import STREAM_ID, Writer
 
 pytestmark = pytest.mark.campaign
 STATES = campaign_size(1_000) // 5
-SIZE = 200_000  # five to a block, two to a batch: blocks end within batches
+SIZE = 200_000  # five to a block, two to a batch: blocks end in the middle of batches
 BATCHES = 40
 LIMITS = Limits(block_size=1 << 20)
 TEMPORARY = shutil.ignore_patterns("*.tmp")  # summaries that a thread is about to rename
 PILED = 60
-PIECE_MAX = 6 << 20  # what one commit writes, and what is written beside it
+PIECE_MAX = 6 << 20  # the bytes that one commit writes, and that are written during the sync of another one
 
 
 def test_a_crash_keeps_what_a_sync_had_covered(scratch: Path) -> None:
@@ -46,7 +46,9 @@ def test_a_crash_keeps_what_a_sync_had_covered(scratch: Path) -> None:
 
 
 def test_what_piles_up_behind_a_slow_sync_is_committed_in_pieces(scratch: Path) -> None:
-    """In one piece, whoever published the first of it would wait for the last, and the disk for what is said after."""
+    """In a single commit the publisher of its first message would wait for the last one, and the disk would be idle
+    until then.
+    """
     disk = CrashDisk(scratch)
     writer = Writer(scratch / "s", disk, Limits(block_size=64 << 20), SIZE)
     with disk.holding("sync_file"):
@@ -91,7 +93,7 @@ def check(image: CrashImage) -> None:
 
 
 def check_killed(root: Path, copy: Path, durable: list[int]) -> None:
-    """A kill right after a roll back: what was refused is not there, what was promised is."""
+    """A kill right after a rollback: refused messages are gone, acknowledged ones are there."""
     shutil.copytree(root, copy, ignore=TEMPORARY)
     store = FileStore(copy, STREAM_ID, limits=LIMITS, durability="disk")
     assert [message.seq for message in store.read()] == list(range(1, (durable or [0])[-1] + 1))
@@ -100,7 +102,7 @@ def check_killed(root: Path, copy: Path, durable: list[int]) -> None:
 
 
 def check_agree(writer: Writer, copy: Path, limits: Limits) -> None:
-    """A kill now: what the next one finds is what this one says."""
+    """A kill now: the next process finds the contents that this one shows."""
     shutil.copytree(writer.root, copy, ignore=TEMPORARY)
     store = FileStore(copy, STREAM_ID, limits=limits, durability="disk")
     assert [message.seq for message in store.read()] == [message.seq for message in writer.store.read()]
@@ -110,7 +112,9 @@ def check_agree(writer: Writer, copy: Path, limits: Limits) -> None:
 
 @pytest.mark.parametrize("kind", ["pwrite", "sync_file", "create_file"])
 def test_after_a_fault_memory_and_disk_agree_on_what_the_limits_removed(scratch: Path, kind: str) -> None:
-    """A piece with its deletes is committed, the next one fails: what the first removed does not come back."""
+    """One commit with its deletes succeeds, the next one fails: messages that the first one removed do not
+    come back.
+    """
     chance = random.Random(chunk_seed("pieces and limits", kind))
     limits = Limits(block_size=1 << 20, max_msgs=9)
     for _ in range(max(6, STATES // 25)):
@@ -125,7 +129,7 @@ def test_after_a_fault_memory_and_disk_agree_on_what_the_limits_removed(scratch:
             if writer.look():
                 check_agree(writer, scratch / "copy", limits)
         disk.clear_faults()
-        disk.fail_at(1, errno.ENOSPC, kinds=kind, persistent=True)  # none of the others need have met a commit
+        disk.fail_at(1, errno.ENOSPC, kinds=kind, persistent=True)  # none of the others has to overlap a commit
         with pytest.raises(StoreError):
             writer.store.append(Batch.of([("a", bytes(SIZE))] * 6))  # more than a block
             writer.store.commit()
@@ -134,11 +138,11 @@ def test_after_a_fault_memory_and_disk_agree_on_what_the_limits_removed(scratch:
         check_agree(writer, scratch / "copy", limits)
         writer.finish()
         writer.stop()
-        shutil.rmtree(writer.root)  # a disk remembers all that it found
+        shutil.rmtree(writer.root)  # this disk keeps a log of all its calls
 
 
 def test_a_batch_that_goes_over_blocks_is_kept_whole_or_not_at_all(scratch: Path) -> None:
-    """A block that is full within a batch is no place for a commit to end, however large the batch."""
+    """A block boundary inside a batch does not end a commit, however large the batch is."""
     disk = CrashDisk(scratch)
     store = FileStore(scratch / "s", STREAM_ID, limits=Limits(block_size=4 << 20), durability="disk", disk=disk)
     store.append(Batch.of([("a", b"first")]))
@@ -174,7 +178,7 @@ def test_a_fault_while_both_are_under_way(scratch: Path, kind: str) -> None:
         assert found.keys() >= set(writer.durable), f"seed {seed}, run {number}"
         writer.publish(BATCHES)
         writer.finish()
-        assert writer.durable, "it does not go on"  # all before may have been lost with one sync
+        assert writer.durable, "it does not go on"  # everything before may have been lost with one sync
         writer.stop()
         again = FileStore(root, STREAM_ID, limits=LIMITS, durability="disk")
         assert {message.seq: message.data for message in again.read()}.items() >= found.items()

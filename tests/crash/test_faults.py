@@ -115,14 +115,14 @@ PARTIAL = {"erase", "truncate"}
 
 @dataclass
 class Attempt:
-    """A driver whose steps may fail: what is visible after an error is what was before.
+    """A driver whose steps may fail: after an error the visible contents are those from before.
 
-    A restart may find what failed steps would have led to, until a later one has succeeded.
+    A restart may find the contents that failed steps would have led to, until a later step has succeeded.
     """
 
     driver: Driver
     disk: CrashDisk
-    can_read: bool  # the fault leaves reads alone
+    can_read: bool  # the fault does not affect reads
 
     def step(self, step: Callable[[], None]) -> None:
         d = self.driver
@@ -135,7 +135,7 @@ class Attempt:
         except (StoreError, OSError) as error:
             self.check_error(error)
             if d.aimed is not None:
-                before = d.states[-1]  # `reopen` may have come as far as its stop
+                before = d.states[-1]  # `reopen` may have got as far as its stop
                 d.states.append(
                     replace(d.aimed, what=f"failed {d.aimed.what}", safety=min(d.aimed.safety, before.safety))
                 )
@@ -146,7 +146,7 @@ class Attempt:
         self.look()
 
     def check_error(self, error: BaseException) -> None:
-        """It is ours, and says what failed and where."""
+        """It is one of our errors, and says what failed and where."""
         assert self.disk.fired, f"no fault has fired: {error!r}"
         if isinstance(error, WriteFailed):
             assert error.op and error.path and error.errno in (errno.EIO, errno.ENOSPC), repr(error)
@@ -157,7 +157,7 @@ class Attempt:
             assert isinstance(error, CorruptBlock), repr(error)
 
     def settle(self, before: State) -> None:
-        """A step failed while the store stays open: take over what is visible, if that may be."""
+        """A step failed while the store stays open: continue from the visible contents, if they are permitted."""
         d = self.driver
         assert d.store is not None
         if not self.can_read:
@@ -173,7 +173,7 @@ class Attempt:
         d.states.append(State(f"failed {failed.what}", live, last_seq, d.store.epoch, before.safety, True))
 
     def look(self) -> None:
-        """Everything acknowledged is readable; a read that fails says so."""
+        """Everything acknowledged is readable; a read that fails raises an error."""
         d = self.driver
         if d.store is None or d.store.engine.is_closed:
             return
@@ -186,7 +186,7 @@ class Attempt:
         assert live == d.live, f"after {d.states[-1].what}: {sorted(live.items() ^ d.live.items())[:3]}"
 
     def open(self) -> None:
-        """Open again; if that fails, the cause goes away and then it works."""
+        """Open again; if that fails, remove the fault, and then it works."""
         d = self.driver
         if d.store is not None:
             d.store.abandon()
@@ -201,7 +201,7 @@ class Attempt:
         self.take_over(window)
 
     def window(self) -> Window:
-        """What a restart may find: lazy goes back to what was written; failed steps may or may not have happened."""
+        """What a restart may find: `lazy` goes back to what was written; failed steps may or may not have happened."""
         states = self.driver.states
         start = len(states) - 1
         while start and (states[start].safety < WRITTEN or states[start].what.startswith("failed")):
@@ -209,7 +209,7 @@ class Attempt:
         return Window(states[start:])
 
     def take_over(self, window: Window) -> None:
-        """The model goes on from what is there, if that may be."""
+        """Continue the model from the store's contents, if they are permitted."""
         d = self.driver
         assert d.store is not None
         try:
@@ -232,7 +232,7 @@ def check_found(live: dict[int, Content], window: Window) -> None:
 
 
 def run_one(scratch: Path, name: str, durability: str, fault: str, persistent: bool, n: int, seed: int) -> bool:
-    """One run with the n-th call failing; whether it did."""
+    """One run with the n-th call failing; returns whether the fault fired."""
     make, bounds = SCENARIOS[name]
     code, kinds, short = FAULTS[fault]
     root = scratch / "run"
@@ -247,7 +247,7 @@ def run_one(scratch: Path, name: str, durability: str, fault: str, persistent: b
             attempt.step(step)
         has_fired = disk.fired > 0
         if n % 3 != 0 and driver.store is not None and not driver.store.engine.is_closed:
-            # The cause is gone: writing resumes by itself. Else the process dies while the disk is bad.
+            # The fault is gone: writing resumes by itself. Otherwise the process dies while the disk is still failing.
             disk.clear_faults()
             driver.append(2)
             attempt.look()
@@ -276,7 +276,9 @@ def run_one(scratch: Path, name: str, durability: str, fault: str, persistent: b
 def test_a_disk_call_that_fails_costs_nothing_acknowledged(
     scratch: Path, name: str, durability: str, fault: str, persistent: bool
 ) -> None:
-    """Refused clearly or done; readable all the time; writing resumes by itself; the next open has it all."""
+    """Each step is refused clearly or done; everything stays readable; writing resumes by itself; the next open has it
+    all.
+    """
     seed = chunk_seed("faults", name)
     offset = chunk_seed("offset", name, durability, fault, persistent) % STRIDE
     for n in itertools.count(1 + offset, STRIDE):

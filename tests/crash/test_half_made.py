@@ -1,4 +1,6 @@
-"""A kill at any call while streams and consumers come, change and go: every state opens, and none is called damage."""
+"""A kill at any call while streams and consumers are created, changed and deleted: every state opens, and none is
+reported as damage.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def check(image: CrashImage) -> None:
     try:
         found = check_store(str(root))
     except NotAStore:
-        found = None  # it was just being made
+        found = None  # it was just being created
     else:
         power_cut = {"damaged file", "missing file", "damaged consumers"} if image.is_power_cut else set()
         told = [problem for problem in found.damage if problem.kind not in power_cut]

@@ -1,7 +1,7 @@
 """kill -9 of a process that writes to a real disk, many times over the same directory.
 
-The child says through a pipe what was acknowledged; whatever it had said when it died must be there. `N=` sets the
-cycles in all (default 20), `SEED=` the moments and the work.
+The child prints to a pipe what was acknowledged; everything printed before it died must be there. `N=` sets the cycles
+in all (default 20), `SEED=` the moments and the work.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.campaign
 CYCLES = campaign_size(20)
 CASES = [("disk", False), ("os", False), ("disk", True), ("os", True)]  # durability, with deletes and limits
 
-# Each message says its own sequence, so that the parent knows every byte of it without being told.
+# Each message contains its own sequence, so that the parent can derive every byte of it.
 CHILD = """
 import os, random, sys
 from penstock.store.write.batch import Batch
@@ -70,7 +70,7 @@ def real_room(tmp_path: Path) -> Iterator[Path]:
 
 
 def kill_one(path: Path, durability: str, max_msgs: int, seed: int) -> list[str]:
-    """Start a writer, kill it at some moment, give what it said. Half a last line says nothing."""
+    """Start a writer, kill it at some moment, and return its output. An incomplete last line is ignored."""
     rng = random.Random(seed)
     command = [sys.executable, "-c", CHILD, str(path), durability, str(max_msgs), str(seed)]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -135,7 +135,7 @@ class Model:
         return OK
 
     def append(self, items: list[tuple[str, bytes, bytes | None]], now: int) -> list[tuple[int, int]]:
-        """(status, seq) of each."""
+        """(status, seq) of each message."""
         limits, answers = self.limits, []
         for subject, payload, raw in items:
             headers = raw or None
@@ -195,7 +195,7 @@ class Model:
         self.skipped = {one for one in self.skipped if one <= seq}
         self.last_seq = seq
 
-    # Questions.
+    # Queries.
 
     def wanted(self, filters: list[str], start: int = 1) -> list[int]:
         return [seq for seq, found in self.messages.items() if seq >= start and matches(filters, found[0])]
@@ -264,7 +264,7 @@ class Machine:
             table.append((self.purge_ex, 40))
         return self.random.choices([one for one, _ in table], [weight for _, weight in table])[0]
 
-    # Operations: each is done on both sides and the answers compared.
+    # Operations: each is run on both sides and the results are compared.
 
     def item(self) -> tuple[str, bytes, bytes | None]:
         rng = self.random
@@ -297,7 +297,7 @@ class Machine:
         for n in ttls:
             batch.mark(n, True, False, False)
         now = self.clock.now_ns()
-        # A message with a mark goes alone: its mark has to be noted before its block can be sealed.
+        # A message with a mark is appended alone: its mark has to be set before its block can be sealed.
         cuts = sorted({0, len(items)} | ttls.keys() | {n + 1 for n in ttls})
         answers, taken = [], 0
         for start, stop in pairwise(cuts):

@@ -1,7 +1,7 @@
-"""A disk that fails while a crashed store is opened: every n-th call, once and from there on; then it is healed.
+"""A disk that fails while a crashed store is opened: every n-th call, once or from there on; then it works again.
 
-What was acknowledged is readable as soon as reading works; a disk that only refuses writes keeps no store from being
-opened; writing resumes by itself. `N=` sets the opens in all (default 3,000).
+What was acknowledged is readable as soon as reads work; a disk that only refuses writes does not prevent an open;
+writing resumes by itself. `N=` sets the opens in all (default 3,000).
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Attempt:
             check_goes_on(self.path, self.durability, self.limits, store, live)
 
     def use(self, store: FileStore, disk: CrashDisk) -> bool:
-        """The store is open, on a disk that may still fail: whether it was written to after that."""
+        """The store is open, on a disk that may still fail; returns whether the store was written to afterwards."""
         try:
             self.read(store)
             disk.clear_faults()
@@ -111,7 +111,7 @@ class Attempt:
                 store.stop()
             return self.ending == 1
         finally:
-            store.abandon()  # as if it were killed, where nothing else was done
+            store.abandon()  # a kill, unless `ending` has stopped it
 
     def read(self, store: FileStore) -> dict[int, tuple[str, bytes | None, bytes]]:
         if store.has_deferred_writes:

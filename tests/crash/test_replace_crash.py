@@ -1,4 +1,5 @@
-"""What replaces a message may tear when the power goes: then what it was to replace, and was acknowledged, is there.
+"""A power cut may tear a message that replaces another one: then the replaced message, which was acknowledged, is
+there.
 
 `N=` sets the images in all (default 600), `SEED=` another campaign.
 """
@@ -28,7 +29,7 @@ PER_CASE = max(1, campaign_size(600) // (2 * len(CASES)))
 @pytest.mark.parametrize("limits", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("durability", ["disk", "os"])
 def test_a_torn_write_takes_nothing_that_was_synced(scratch: Path, limits: Limits, durability: str) -> None:
-    """Every key has one of the values that were written to it; also at a second open, when nothing is in doubt."""
+    """Every key has one of the values that were written to it; also after a second open, when nothing is in doubt."""
     (scratch / "run").mkdir()
     (scratch / "images").mkdir()
     disk = CrashDisk(scratch / "run")
@@ -65,7 +66,7 @@ def test_a_torn_write_takes_nothing_that_was_synced(scratch: Path, limits: Limit
 
 @pytest.mark.parametrize("durability", ["disk", "os"])
 def test_no_subject_goes_without_its_marker(scratch: Path, durability: str) -> None:
-    """Age takes the last message of every subject; what a crash leaves has a message or a marker for each."""
+    """max_age removes the last message of every subject; after a crash each subject has a message or a marker."""
     (scratch / "run").mkdir()
     (scratch / "images").mkdir()
     disk, clock = CrashDisk(scratch / "run"), FakeClock()

@@ -1,4 +1,6 @@
-"""A crash anywhere while streams come, change and go: what was answered holds, and a stream opens or is not there."""
+"""A crash at any point while streams are created, changed and deleted: what was acknowledged holds, and a stream opens
+or does not exist.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from support.crash_cases import booted, campaign_size, check_images, chunk_seed
 
 pytestmark = pytest.mark.campaign
 STATES = campaign_size(1_000) // 5
-# What is answered, in order: by then the streams are these, with this max_msgs.
+# The streams, with their max_msgs, after each acknowledged step, in order.
 STEPS: list[dict[str, int]] = [
     {"A": 1},
     {"A": 1, "B": 1},
@@ -41,7 +43,7 @@ def record(root: Path) -> CrashDisk:
 
 def check(image: CrashImage) -> None:
     answered = -1 if image.mark is None else image.mark
-    # What was answered, or what was being done; a step that deletes one stream does nothing else.
+    # The acknowledged state, or that of the running step; a step that deletes a stream does nothing else.
     allowed = [{}, *STEPS][answered + 1 : answered + 3]
     with booted(image.is_power_cut), penstock.open(image.path / "db") as db:
         found = {name: db.get_stream(name).config.max_msgs for name in db.streams()}

@@ -1,4 +1,6 @@
-"""Ages against a list of when each message was really taken, while the machine's clock is set again and again."""
+"""Ages compared with the real time at which each message was stored, while the machine's clock is set again
+and again.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One contract for every store: FileStore and MemoryStore give the same answers but for the size formula.
+"""One contract for every store: FileStore and MemoryStore give the same answers, except for the size formula.
 Behaviours F1-F7, F13, B5-B10.
 
-FileStore is also stopped, abandoned and opened again, with its derived files taken away: what it holds may not change.
+FileStore is also stopped, abandoned and opened again without its derived files: its contents may not change.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OK, BAD_SUBJECT, NO_MATCH, TOO_LARGE, HEADERS_TOO_LARGE, MAX_MSGS, MAX_BYTES, MA
 
 
 class Bench:
-    """Opens stores of one kind, in one place, under one clock."""
+    """Opens stores of one kind, in one place, with one clock."""
 
     def __init__(self, kind: str, root: Path, durability: str) -> None:
         self.kind, self.root, self.durability = kind, root / "stream", durability
@@ -49,7 +49,7 @@ class Bench:
         return store
 
     def size(self, subject: str, payload: int, headers: int = 0) -> int:
-        """What a message counts, as the reference counts it."""
+        """The size of a message as nats-server counts it."""
         if self.kind == "memory":
             return len(subject) + headers + payload + 16
         return 22 + len(subject) + payload + 8 + (4 + headers if headers else 0)
@@ -76,7 +76,7 @@ def any_durability(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[B
 
 
 def put(store: Store, *subjects: str, size: int = 40, headers: bytes | None = None) -> list[int]:
-    """Store one message per subject: their sequences, 0 where one was refused."""
+    """Store one message per subject; returns their sequences, 0 for a refused message."""
     batch = Batch.of([(subject, b"%06d" % n + b"." * (size - 6), headers) for n, subject in enumerate(subjects)])
     store.append(batch)
     store.commit()
@@ -123,7 +123,7 @@ def seq_of(message: Any) -> int | None:
     return None if message is None else message.seq
 
 
-# In and out.
+# Append and read.
 
 
 def test_messages_come_back_as_they_went_in_over_many_blocks(any_durability: Bench) -> None:
@@ -405,7 +405,7 @@ def test_a_sequence_is_found_by_its_time(bench: Bench) -> None:
     assert bench.open(first_seq=7).seq_from_time(0) == 7 if bench.kind == "memory" else True
 
 
-# Away.
+# Removals.
 
 
 def test_a_removed_message_is_gone_from_reads_counts_and_lists(any_durability: Bench) -> None:
@@ -607,7 +607,7 @@ def test_truncate_drops_above_a_sequence_and_takes_the_sequences_back(
 
 
 def test_truncate_does_not_bring_back_what_was_removed(bench: Bench) -> None:
-    """The records that told of the removals stand in the part that is cut off."""
+    """The records of the removals are in the part that is cut off."""
     store = bench.open()
     put(store, *["a"] * 60)
     store.remove_many([1, 2, 3, 20, 21, 55])
@@ -639,7 +639,7 @@ def test_truncate_inside_a_skipped_range_ends_there(bench: Bench) -> None:
 
 
 def test_truncate_forgets_the_expiry_of_what_it_cuts_off(bench: Bench) -> None:
-    """The sequence is given out again; its new message once went with the old one's TTL."""
+    """The sequence is assigned again; its new message once expired with the TTL of the old one."""
     store = bench.open()
     put(store, "a")
     seq = put_with_expiry(store, "b", bench.clock.now_ns() + SECOND, b"1")
@@ -660,7 +660,7 @@ def test_truncate_forgets_who_was_exempt_above_it(bench: Bench) -> None:
 
 
 def test_truncate_keeps_skips_told_apart(bench: Bench) -> None:
-    """Half of a skipped range stays; after the next open it was once told to be lost."""
+    """Half of a skipped range stays; after the next open it was once reported as lost."""
     store = bench.open()
     put(store, "a")
     store.skip(100)
@@ -676,7 +676,7 @@ def test_truncate_keeps_skips_told_apart(bench: Bench) -> None:
 
 
 def test_a_batch_ends_as_its_messages_would_one_by_one(bench: Bench) -> None:
-    """Limits are enforced message by message in the reference; how messages were batched must not show."""
+    """nats-server enforces limits message by message; how messages were batched must not show."""
     found = []
     for name, sizes in (("together", [[("c", 80), ("b", 5)]]), ("alone", [[("c", 80)], [("b", 5)]])):
         bench.root = bench.root.parent / name
@@ -788,7 +788,7 @@ def test_max_age_drops_what_is_as_old_as_that(bench: Bench) -> None:
     for _ in range(20):
         put(store, "a")
         bench.clock.advance(SECOND)
-    # It is second 20: what was stored up to second 10 is gone.
+    # It is second 20: everything stored up to second 10 is gone.
     assert ends(store) == (9, 12, 20)
     bench.clock.advance(SECOND - 1)
     assert ends(store) == (9, 12, 20)
@@ -879,7 +879,7 @@ def test_never_is_exempt_from_age_too(bench: Bench) -> None:
 
 
 def test_a_ttl_may_be_longer_than_the_age(bench: Bench) -> None:
-    """As the reference: age takes it all the same; only `never` is exempt."""
+    """As in nats-server: max_age removes it all the same; only `never` is exempt."""
     store = bench.open(max_age_ns=10 * SECOND)
     put_with_expiry(store, "a", bench.clock.now_ns() + 60 * SECOND, b"60")
     bench.clock.advance(11 * SECOND)
@@ -916,7 +916,9 @@ def test_discard_new_per_subject_refuses_unless_it_rolls_up(bench: Bench) -> Non
 
 
 def test_discard_new_lets_a_full_subject_replace_its_own_oldest(bench: Bench) -> None:
-    """The order and the exceptions are the reference's: a full stream still takes what makes room for itself."""
+    """The order and the exceptions are nats-server's: a full stream still accepts a message that replaces an
+    old one.
+    """
     store = bench.open(max_msgs=3, max_msgs_per_subject=1, discard_new=True)
     assert put(store, "a", "b", "c") == [1, 2, 3]
     assert status_of(store, "d") == MAX_MSGS
@@ -951,11 +953,11 @@ def test_new_limits_hold_at_once(bench: Bench) -> None:
     assert ends(store) == (0, 41, 40)
 
 
-# The counts through everything, and the files.
+# The counters after every operation, and the files.
 
 
 def build(store: Store, clock: FakeClock) -> None:
-    """A bit of everything, over many blocks."""
+    """A mix of all operations, over many blocks."""
     for n in range(6):
         put(store, *[f"s.{k % 5}" for k in range(20)], headers=HEADERS if n % 2 else None)
         clock.advance(SECOND)
@@ -974,7 +976,7 @@ def build(store: Store, clock: FakeClock) -> None:
 
 
 def all_of(store: Store) -> dict[str, Any]:
-    """Everything that the interface tells, to be compared."""
+    """Everything that the interface returns, for comparison."""
     state = store.state()
     messages = list(store.read())
     held = {m.seq for m in messages}
@@ -1066,7 +1068,7 @@ def test_a_store_that_is_opened_again_holds_what_it_held(
 def test_sequences_never_fall_back_when_every_message_is_gone(
     tmp_path: Path, gone: tuple[str, ...], is_clean: bool, rounds: int
 ) -> None:
-    """An empty stream once forgot how far it had come, or told that all it had deleted was lost."""
+    """An empty stream once forgot its last sequence, or reported all its deleted messages as lost."""
     bench = Bench("file", tmp_path, "os")
     store = bench.open()
     put(store, *["a"] * 50)
@@ -1097,7 +1099,7 @@ def why_none(store: Store, seq: int) -> type[Exception]:
 def test_skips_and_deletes_are_told_apart_after_an_open(
     tmp_path: Path, gone: tuple[str, ...], has_retired: bool
 ) -> None:
-    """Also where the block that held both is gone from the disk, because nothing in it was alive."""
+    """Also when the block that held both was removed from the disk, because it had no live message."""
     bench = Bench("file", tmp_path, "os")
     store = bench.open()
     assert isinstance(store, FileStore)
@@ -1130,7 +1132,7 @@ def test_skips_and_deletes_are_told_apart_after_an_open(
 
 
 def test_limits_hold_after_an_open_and_nothing_is_told_lost(tmp_path: Path) -> None:
-    """Blocks that hold nothing any more are removed: what was in them was deleted, not lost."""
+    """Blocks without live messages are removed: their messages were deleted, not lost."""
     bench = Bench("file", tmp_path, "os")
     store = bench.open(max_msgs_per_subject=1)
     put(store, "first")
@@ -1164,13 +1166,13 @@ def test_a_skip_below_the_first_message_is_not_told_lost(tmp_path: Path, is_clea
 
 
 def test_an_empty_checkpoint_explains_no_hole(tmp_path: Path) -> None:
-    """A checkpoint without blocks fits any: what was deleted after it was once told to be lost."""
+    """A checkpoint without blocks fits any stream: messages deleted after it were once reported as lost."""
     bench = Bench("file", tmp_path, "os")
     bench.open().stop()  # type: ignore[attr-defined]
     store = bench.open()
     assert isinstance(store, FileStore)
     for _ in range(3):
-        # Later blocks go too, and with them the records that told of the first ones.
+        # Later blocks are removed too, and with them the delete records of the first ones.
         put(store, *["x"] * 60)
         store.sync()
         store.remove_many(range(1, store.index.last_seq - 5))
@@ -1185,7 +1187,7 @@ def test_an_empty_checkpoint_explains_no_hole(tmp_path: Path) -> None:
 
 
 def test_truncate_tells_nothing_lost_of_blocks_that_went_before(tmp_path: Path) -> None:
-    """The record that tells of a removed block stands in the part that is cut off."""
+    """The record of a removed block is in the part that is cut off."""
     bench = Bench("file", tmp_path, "os")
     store = bench.open()
     assert isinstance(store, FileStore)
@@ -1204,7 +1206,7 @@ def test_truncate_tells_nothing_lost_of_blocks_that_went_before(tmp_path: Path) 
 
 
 def test_a_mark_holds_also_when_its_block_is_sealed_before_it_is_noted(tmp_path: Path) -> None:
-    """A batch may roll to the next block before the caller has seen the sequences that it was given."""
+    """A batch may roll to the next block before the caller has seen the sequences that the batch was assigned."""
     bench = Bench("file", tmp_path, "os")
     store = bench.open()
     assert isinstance(store, FileStore)
@@ -1295,7 +1297,7 @@ def test_a_file_store_can_be_deleted(tmp_path: Path) -> None:
 
 
 def test_an_erase_that_was_cut_short_is_finished_by_the_next_open(tmp_path: Path) -> None:
-    """Its record was on disk and its bytes were not overwritten: the payload once stayed for good."""
+    """Its record was on disk, but its bytes were not overwritten: the payload once stayed for good."""
     bench = Bench("file", tmp_path, "disk")
     store = bench.open()
     assert isinstance(store, FileStore)

@@ -1,4 +1,6 @@
-"""Removals of many messages: the counts stay exact, others have the GIL meanwhile, and a crash keeps all or none."""
+"""Removals of many messages: the counters stay exact, other threads get the GIL meanwhile, and a crash keeps all or
+none.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def open_file(root: Path, disk: CrashDisk | None = None, durability: str = "disk
 
 
 def fill(store: Store, chance: random.Random, count: int = COUNT, subjects: int = SUBJECTS) -> dict[int, str]:
-    """Messages on subjects by chance, some of them deleted: those that are there."""
+    """Append messages on random subjects and delete some of them; returns those that stay."""
     first = store.index.last_seq + 1
     names = [f"s.{chance.randrange(subjects)}" for _ in range(count)]
     store.append(Batch.of([(name, b"x" * (n % 50)) for n, name in enumerate(names)]))
@@ -40,7 +42,7 @@ def fill(store: Store, chance: random.Random, count: int = COUNT, subjects: int 
 
 
 def check(store: Store, alive: dict[int, str]) -> None:
-    """What the index says, asked in every way, is what there is."""
+    """Every query of the index matches the messages that exist."""
     state = store.fast_state()
     assert [message.seq for message in store.read()] == sorted(alive)
     assert (state.messages, state.num_subjects) == (len(alive), len(set(alive.values())))
@@ -60,7 +62,7 @@ def check(store: Store, alive: dict[int, str]) -> None:
 @pytest.mark.parametrize("kind", ["file", "memory"])
 @pytest.mark.parametrize("stays", [0, 1, 7, 400, 700, 3000, 5500])
 def test_what_stays_is_counted_right_however_little_it_is(tmp_path: Path, kind: str, stays: int) -> None:
-    """Where little stays, that is counted, and not what goes."""
+    """If few messages stay, the removal counts those, and not the removed ones."""
     chance = random.Random(stays)
     store: Store = open_file(tmp_path) if kind == "file" else MemoryStore("m", Limits(), FakeClock())
     alive = fill(store, chance)
@@ -94,7 +96,7 @@ def test_a_purge_that_could_not_be_written_down_is_undone(tmp_path: Path, stays:
 
 @pytest.mark.parametrize("stays", [0, 300])
 def test_a_power_cut_around_a_purge_keeps_all_or_none(tmp_path: Path, stays: int) -> None:
-    """The files of blocks go only after the floor record is synced, oldest first."""
+    """The files of blocks are removed only after the floor record is synced, oldest first."""
     room = tmp_path / "run"
     room.mkdir()
     (tmp_path / "images").mkdir()
@@ -131,13 +133,13 @@ def test_a_power_cut_around_a_purge_keeps_all_or_none(tmp_path: Path, stays: int
 
 
 def test_others_have_their_turn_while_much_goes(tmp_path: Path) -> None:
-    """A purge of 4 M messages in a thread kept the GIL, and with it the server's loop, for 29 ms."""
+    """A purge of 4 M messages in a thread once held the GIL, and so stopped the server's loop, for 29 ms."""
     store = open_file(tmp_path, durability="os", block_size=1 << 20)
     names = [f"s.{n}" for n in range(40_000)]
     store.append(Batch.of([(name, b"") for name in names]))
     store.commit()
     before = store.index.gil_yields
-    assert store.compact(30_001, PURGE) == 30_000  # too much stays: one by one
+    assert store.compact(30_001, PURGE) == 30_000  # too many stay: one by one
     assert store.index.gil_yields > before
     before = store.index.gil_yields
     assert store.purge() == 10_000
@@ -154,7 +156,9 @@ def test_others_have_their_turn_while_much_goes(tmp_path: Path) -> None:
 def test_a_limit_per_subject_that_is_lowered_takes_the_oldest_of_each(
     tmp_path: Path, limit: int, subjects: int
 ) -> None:
-    """With many subjects over it they went one by one: a million took many minutes, and everybody waited."""
+    """With many subjects above the limit, messages were removed one by one: a million took many minutes, and everybody
+    waited.
+    """
     store = open_file(tmp_path)
     alive = fill(store, random.Random(limit), subjects=subjects)
     assert (store.engine.subjects_over(limit, base.ALONE_MAX) is None) == (subjects == 1000 and limit < 30)
@@ -185,7 +189,7 @@ def test_trimming_looks_at_a_part_of_the_stream_at_a_time(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("by", ["age", "ttl"])
 def test_on_a_server_a_part_of_what_is_too_old_goes_at_a_time(by: str) -> None:
-    """All of it went in one turn of the loop: 4 M messages took 49 ms."""
+    """All of them were removed in one turn of the loop: 4 M messages took 49 ms."""
     store = MemoryStore("m", Limits(max_age_ns=SECOND if by == "age" else 0), FakeClock())
     store.expiry_waits = False
     count = base.EXPIRE_MAX * 3
@@ -205,7 +209,7 @@ def test_on_a_server_a_part_of_what_is_too_old_goes_at_a_time(by: str) -> None:
 
 
 def test_messages_that_never_expire_do_not_hold_up_those_behind_them() -> None:
-    """More of them than go in one part, at the begin of the stream and between the others."""
+    """There are more of them than one step removes, at the beginning of the stream and between the others."""
     store = MemoryStore("m", Limits(max_age_ns=SECOND), FakeClock())
     store.expiry_waits = False
     count = base.EXPIRE_MAX * 5

@@ -1,4 +1,4 @@
-"""The consumers of a stream on disk: what a log tells again after it was closed, cut, damaged, or not written."""
+"""The consumers of a stream on disk: what is read back from a log that was closed, cut, damaged, or not written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STREAM_ID = bytes(range(16))
 
 
 class Owner:
-    """Keeps consumers in memory as the owner of a log does: meta, and as state all the changes so far."""
+    """Keeps consumers in memory as the owner of a log does: their meta, and as state all their changes so far."""
 
     def __init__(
         self, folder: Path, disk: Disk | None = None, durability: str = "os", committer: Committer | None = None
@@ -55,7 +55,7 @@ class Owner:
         self.log.fold((number, *one) for number, one in self.all.items())
 
     def turn(self) -> int:
-        """The end of a turn, as consumers do it."""
+        """Write the changes at the end of a loop turn, as consumers do."""
         if self.log.wants_fold:
             self.fold()
         return self.log.submit()
@@ -72,7 +72,7 @@ class Owner:
 
 
 def states(folder: Path, report: Report | None = None) -> dict[int, tuple[bytes, bytes]]:
-    """What the files tell: of each consumer its meta, and its state with the notes behind it."""
+    """What the files hold: the meta of each consumer, and its state with the later changes applied."""
     entries = read_entries(Disk(), str(folder), STREAM_ID, report or Report())
     return {number: (one.meta, b"".join([one.state, *one.notes])) for number, one in entries.items()}
 
@@ -94,7 +94,7 @@ def owner(folder: Path) -> Iterator[Owner]:
 
 
 def small_log(folder: Path) -> None:
-    """Two consumers in a fold, one after it, notes of all, one removed."""
+    """Two consumers in a fold, one created after it, changes of all of them, one removed."""
     made = Owner(folder)
     made.put(1, b"one", b"a")
     made.put(2, b"two", b"b")
@@ -156,7 +156,7 @@ def test_an_open_writes_nothing_until_something_changes(folder: Path) -> None:
 
 
 def test_a_cut_keeps_all_that_was_whole_before_it(folder: Path) -> None:
-    """Cut the file at every byte: each consumer is at a point where it once was, and nobody is missing."""
+    """Cut the file at every byte: each consumer is in a state that it once had, and no consumer is missing."""
     small_log(folder)
     path = folder / "000001.log"
     data = path.read_bytes()
@@ -174,7 +174,7 @@ def test_a_cut_keeps_all_that_was_whole_before_it(folder: Path) -> None:
 
 
 def test_a_flipped_byte_costs_at_most_the_tail_of_one_consumer(folder: Path) -> None:
-    """Flip each byte: nobody is deleted, nobody comes back, and at most one consumer goes back to an earlier point."""
+    """Flip each byte: no consumer is deleted, none comes back, and at most one returns to an earlier state."""
     small_log(folder)
     path = folder / "000001.log"
     data = path.read_bytes()
@@ -220,7 +220,7 @@ def test_a_damaged_log_is_folded_anew_and_set_aside(folder: Path) -> None:
     assert files(folder) == ["000001.log.damaged", "000002.log"]
     third = Owner(folder)
     assert third.report.is_clean and third.all == SMALL | {1: (b"one", b"a<1.0>")}
-    third.note(1, b"!")  # the records that were seen behind the gap do not come in between
+    third.note(1, b"!")  # the records that were read behind the gap are not mixed in
     third.close()
     assert states(folder)[1] == (b"one", b"a<1.0>!")
 
@@ -274,7 +274,7 @@ def test_the_old_file_stays_until_the_new_one_is_synced(owner: Owner, folder: Pa
 
 
 def test_more_than_the_image_holds_is_kept_all_the_same(folder: Path) -> None:
-    """A turn that says more than there is room for ends in a fold, which holds it."""
+    """A turn with more changes than the buffer holds ends in a fold, which holds them."""
     made = Owner(folder)
     made.put(1, b"one")
     made.turn()
@@ -439,7 +439,7 @@ def test_either_copy_of_the_header_will_do() -> None:
 
 
 def test_folds_and_syncs_from_several_threads_lose_nothing(tmp_path: Path) -> None:
-    """The owner appends and folds, a commit thread syncs, another thread waits for its own syncs."""
+    """The owner appends and folds, a commit thread syncs, and another thread waits for its own syncs."""
     disk = CrashDisk(tmp_path)
     disk.sync_delay_us = 200
     made = Owner(tmp_path / "consumers", disk, "disk")

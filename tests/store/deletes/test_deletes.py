@@ -1,4 +1,6 @@
-"""deletes: what the control records of a stream say was taken away since a position, and why."""
+"""The view of deletes: which sequences were removed since a position in the stream, and why, according to its control
+records.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,7 @@ def test_from_a_position_on_only_what_came_since_is_new(tmp_path: Path) -> None:
 
 
 def housekeep(store: FileStore) -> None:
-    """One sync makes the dead blocks known, the next the records that say so."""
+    """One sync makes the dead blocks known, the next one the records that say so."""
     for _ in range(3):
         store.sync()
         store.after_commit()
@@ -107,14 +109,14 @@ def block_ids(root: Path) -> set[int]:
 
 
 def retire_deletes(root: Path) -> tuple[FileStore, Position]:
-    """Messages 1 to 199 are deleted, and the records of that are gone with their blocks."""
+    """Messages 1 to 199 are deleted, and the blocks with their delete records are removed."""
     store = open_store(root)
     fill(store, 40)
     before = read_deletes(str(root), STREAM_ID).position
     assert before is not None
     fill(store, 100)
     store.remove_many(range(1, 130))
-    fill(store, 100)  # the delete record goes with the block that it stands in, once that one is dead too
+    fill(store, 100)  # the delete record goes with its block, once that block is dead too
     store.remove_many(range(130, 200))
     housekeep(store)
     assert before.block_id not in block_ids(root)
@@ -152,8 +154,8 @@ def test_without_a_whole_file_of_deletes_only_the_reasons_are_lost(tmp_path: Pat
     else:
         write_kept(Disk(), StreamPaths(str(tmp_path)), b"x" * 16, DeletesFile(1))
     found = read_deletes(str(tmp_path), STREAM_ID, before, store.epoch)
-    assert found.missing[0] == before.block_id  # the reader knows that it does not know
-    assert told(found) == {"user": [(130, 199)]}  # a block that is there says so
+    assert found.missing[0] == before.block_id  # the reader knows that the reason is unknown
+    assert told(found) == {"user": [(130, 199)]}  # a block that still exists holds the reason
     store = open_store(tmp_path)
     assert [finding.kind for finding in store.report.findings] == ([] if damage == "missing" else ["set aside"])
     assert store.index.messages == 41
@@ -162,7 +164,8 @@ def test_without_a_whole_file_of_deletes_only_the_reasons_are_lost(tmp_path: Pat
     store.remove_many(range(221, 300))
     housekeep(store)
     found = read_deletes(str(tmp_path), STREAM_ID, before, store.epoch)
-    assert told(found) == {"user": [(130, 199), (221, 299)], "purge": [(200, 220)]}  # from here on it is known again
+    # from here on the reasons are known again
+    assert told(found) == {"user": [(130, 199), (221, 299)], "purge": [(200, 220)]}
     assert found.missing and max(found.missing) < min(block_ids(tmp_path))
     store.stop()
 
@@ -183,7 +186,9 @@ def test_nothing_is_written_for_blocks_that_age_took_but_that_it_is_kept_from_no
 
 
 def test_a_purge_takes_nothing_that_had_aged_before_however_many_blocks_are_gone(tmp_path: Path) -> None:
-    """The floor of a purge tells of all below it: the block with the record of age went, and then it told too much."""
+    """The floor of a purge covers everything below it: when the block with the record of age was removed, the purge was
+    reported for messages that age had removed.
+    """
     clock = FakeClock()
     store = open_store(tmp_path, clock, max_age_ns=60 * SECOND)
     fill(store, 100)
@@ -220,7 +225,7 @@ def test_a_purge_of_a_stream_with_many_holes_keeps_the_newest(tmp_path: Path, mo
     store = open_store(tmp_path)
     fill(store, 100)
     store.remove_many(range(2, 101, 2))
-    store.purge_ex(seq=20)  # asked one by one
+    store.purge_ex(seq=20)  # deleted one by one
     store.purge()
     store.stop()
     found = read_deletes(str(tmp_path), STREAM_ID)
@@ -259,7 +264,7 @@ def test_a_full_disk_does_not_keep_dead_blocks_from_making_room(tmp_path: Path) 
 
 
 class FaultyDisk(Disk):
-    """No room for DELETES."""
+    """A disk with no space for DELETES."""
 
     is_full = False
 
@@ -301,7 +306,7 @@ def test_gone_is_all_that_the_view_does_not_hold(tmp_path: Path) -> None:
     store.stop()
 
 
-# Whatever happens to a stream, it is known what a user took away.
+# Whatever happens to a stream, it knows which messages a user removed.
 
 STEPS = st.lists(
     st.one_of(
@@ -347,7 +352,7 @@ def test_a_stream_knows_what_its_users_took_away(steps: list[tuple[str, Any]], m
 def take_step(
     store: FileStore, clock: FakeClock, limits: dict[str, int], what: str, value: Any
 ) -> tuple[FileStore, str]:
-    """The store, and the user's reason for what has gone."""
+    """The store, and the reason if a user removed messages."""
     root, last = Path(store.paths.root), store.index.last_seq
     if what == "append":
         fill(store, value)

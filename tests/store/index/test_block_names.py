@@ -1,4 +1,4 @@
-"""The names of a block, listed as its messages come: the same as worked out from its rows, whatever happened."""
+"""The subjects of a block, collected as its messages are appended: equal to those of its rows, whatever happened."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ def test_names_are_those_of_the_rows(steps: list[list[str] | str], per_subject: 
 
 
 def named(path: Path) -> dict[int, str]:
-    """The subjects of a sealed block's rows by its summary, whose names and filter are checked against them."""
+    """The subjects of a sealed block's rows according to its summary, whose names and filter are checked against the
+    rows.
+    """
     summary = decode_summary(path.read_bytes(), str(path))
     assert summary is not None and summary.is_dense
     names_of = bytes(summary.section(NAMES))

@@ -23,7 +23,7 @@ LIMITS = Limits(block_size=4096)
 
 
 class Watched(Disk):
-    """Notes what is synced; the first one is told to `on_sync`."""
+    """Records what is synced; calls `on_sync` at the first sync."""
 
     def __init__(self) -> None:
         self.synced: list[str] = []
@@ -36,7 +36,7 @@ class Watched(Disk):
         return fd
 
     def sync(self, fd: int) -> None:
-        self.synced.append(Path(self._paths.get(fd, "HEAD")).name)  # the one file that is opened another way
+        self.synced.append(Path(self._paths.get(fd, "HEAD")).name)  # the one file that is opened in another way
         on_sync, self.on_sync = self.on_sync, lambda: None
         on_sync()
         super().sync(fd)
@@ -92,7 +92,7 @@ def test_one_of_a_block_that_is_gone(tmp_path: Path, loose: PendingSummaries, di
 
 
 def test_one_that_cannot_be_synced_is_removed(tmp_path: Path, loose: PendingSummaries, disk: Watched) -> None:
-    """The system tells of a failed sync once: the next would take the file for good."""
+    """The system reports a failed sync once: the next sync would succeed on a bad file."""
     disk.on_sync = refuse
     with pytest.raises(OSError, match="no"):
         loose.sync()
@@ -121,7 +121,7 @@ def test_a_store_tells_of_one_that_cannot_be_synced_and_opens_without_it(tmp_pat
 
 
 class Busy:
-    """A store whose one commit thread is in a sync that does not end by itself."""
+    """A store whose only commit thread is in a sync that does not end by itself."""
 
     def __init__(self, root: Path) -> None:
         self.disk = CrashDisk(root)
@@ -133,13 +133,13 @@ class Busy:
         self.disk.hold("sync_file")
         self.append()
         self.store.submit()  # starts the thread
-        self.disk.wait_held()  # what is appended now is not its business
+        self.disk.wait_held()  # the thread does not look at what is appended now
 
     def append(self) -> None:
         self.store.append(Batch.of([("a", bytes(400))] * 100))  # ten blocks
 
     def fill(self) -> list[str]:
-        """Seal more blocks: the names of the summaries that are not there yet."""
+        """Seal more blocks; returns the names of the summaries that are not written yet."""
         before = self.store.files.next_block_id
         self.append()
         names = [f"{block_id:06}.sum" for block_id in range(before, self.store.files.next_block_id - 1)]
@@ -195,9 +195,9 @@ def test_all_are_there_once_it_is_stopped(busy: Busy) -> None:
 
 
 def test_a_mark_of_a_block_that_is_sealed_already_survives_a_kill(busy: Busy, tmp_path: Path) -> None:
-    """The summary is written again with it: the older one would hold, and be believed."""
+    """The summary is written again with the mark: the older one would be valid, and would be used."""
     store = FileStore(tmp_path / "a", bytes(16), limits=LIMITS, durability="disk", committer=busy.committer)
-    batch = Batch.of([("a", bytes(400), b"NATS/1.0\r\nNats-TTL: 1h\r\n\r\n")] * 12)  # over the end of a block
+    batch = Batch.of([("a", bytes(400), b"NATS/1.0\r\nNats-TTL: 1h\r\n\r\n")] * 12)  # beyond the end of a block
     for at in range(12):
         batch.mark(at, True, False, True)
     store.engine.append(batch, 0, 12, store.clock.now_ns())

@@ -1,4 +1,4 @@
-"""Files whose checksums hold and whose numbers, names and paths lie: left out or set aside, they cost nothing."""
+"""Files with valid checksums but wrong numbers, names or paths: they are ignored or set aside, and cost nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def small_blocks() -> Iterator[None]:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A stopped store of four blocks, and beside it a file that is nobody's here."""
+    """A stopped store of four blocks, and beside it a file that does not belong to it."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "precious.txt").write_text("precious")
     with penstock.open(tmp_path / "store") as db:
@@ -117,7 +117,7 @@ def lie_in_checkpoint(path: Path, offset: int, fmt: str, value: int, *, section:
 def test_a_subject_number_that_does_not_exist_is_read_from_the_block(
     root: Path, number: int, has_checkpoint: bool
 ) -> None:
-    """A filtered read took it for an index, and the process died; verify said ok."""
+    """A filtered read used it as an index, and the process crashed; verify reported no damage."""
     summary = at(root, "blocks/000002.sum")
     lie_in_summary(summary, 2, lambda part: struct.pack_into("<I", part, 40, number))
     if not has_checkpoint:
@@ -125,7 +125,7 @@ def test_a_subject_number_that_does_not_exist_is_read_from_the_block(
     found = check_store(str(root)).damage
     assert [problem.path for problem in found if problem.kind == "damaged file"] == [str(summary)]
     wanted = [seq for seq in ALL if (seq - 1) % 5 == 1]
-    if number > 100:  # else it is another subject's: only verify sees that
+    if number > 100:  # otherwise it is the number of another subject: only verify notices that
         assert held(root, "s.1.>", read_only=True) == held(root, "s.1.>") == wanted
         assert held(root) == ALL
     after = repair_store(str(root), None).after
@@ -140,7 +140,7 @@ def test_offsets_that_lie_are_read_from_the_block(root: Path, value: int) -> Non
 
 
 def test_a_name_with_a_number_out_of_proportion_costs_no_memory(root: Path) -> None:
-    """2^31 numbers would be a hundred gigabytes."""
+    """2^31 numbers would take a hundred gigabytes."""
     at(root, "CHECKPOINT").unlink()
     lie_in_summary(at(root, "blocks/000001.sum"), 4, lambda part: struct.pack_into("<I", part, 0, 60_000_000))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -149,7 +149,7 @@ def test_a_name_with_a_number_out_of_proportion_costs_no_memory(root: Path) -> N
 
 
 def lie_in_fixed(path: Path, offset: int, value: int) -> None:
-    """One number in the fixed part of a summary."""
+    """Change one number in the fixed part of a summary."""
     data = bytearray(path.read_bytes())
     (salt,) = struct.unpack_from("<Q", data, 80)
     struct.pack_into("<Q", data, offset, value)
@@ -167,7 +167,7 @@ def repaired(root: Path) -> list[int]:
 
 
 def test_a_summary_that_ends_in_the_middle_of_a_record_costs_it_nothing(root: Path) -> None:
-    """The record was called damaged, and a repair noted its message as lost, which deletes it."""
+    """The record was reported as damaged, and a repair recorded its message as lost, which deletes it."""
     summary = at(root, "blocks/000002.sum")
     (size,) = struct.unpack_from("<Q", summary.read_bytes(), DATA_SIZE)
     lie_in_fixed(summary, DATA_SIZE, size - 1)
@@ -177,7 +177,7 @@ def test_a_summary_that_ends_in_the_middle_of_a_record_costs_it_nothing(root: Pa
 
 @pytest.mark.parametrize("has_checkpoint", [True, False])
 def test_a_last_sequence_in_the_next_block_is_no_block_s(root: Path, has_checkpoint: bool) -> None:
-    """Verify took the checkpoint for the one that lies, and a repair made one from the summary that no reader took."""
+    """Verify blamed the checkpoint, and a repair wrote one from the summary that no reader accepted."""
     summary = at(root, "blocks/000002.sum")
     lie_in_fixed(summary, LAST_SEQ, 2**39)
     if not has_checkpoint:
@@ -190,15 +190,18 @@ def test_a_last_sequence_in_the_next_block_is_no_block_s(root: Path, has_checkpo
 
 
 def test_a_repair_makes_no_summary_from_a_checkpoint_that_lies_too(root: Path) -> None:
-    """The checkpoint is not held against a block whose summary lies: the new summary had its numbers."""
+    """If the summary of a block is wrong, the checkpoint was not compared with the block: the new summary got its
+    numbers.
+    """
     lie_in_fixed(at(root, "blocks/000002.sum"), LAST_SEQ, 2**39)
     lie_in_checkpoint(at(root, "CHECKPOINT"), 144 + 64, "<Q", 10**6, section=0)  # message bytes of the second block
     assert repaired(root) == ALL
 
 
 def test_a_subject_that_a_summary_gives_another_number_can_be_trimmed(tmp_path: Path) -> None:
-    """The number that its messages have had no subject; their removal counted it down from nothing, and the limit of
-    messages per subject then met a subject without a name: the stream did not open."""
+    """No subject had the number of these messages; removing them decremented its count below zero, and the limit of
+    messages per subject then met a subject without a name: the stream did not open.
+    """
     with penstock.open(tmp_path) as db:
         stream = db.stream("S", subjects=["s.>"], max_msgs_per_subject=40)
         for n in range(90):
@@ -212,7 +215,7 @@ def test_a_subject_that_a_summary_gives_another_number_can_be_trimmed(tmp_path: 
 
 
 def test_an_expiry_beyond_all_times_is_never() -> None:
-    """A repair of a block whose times lie ended with an OverflowError."""
+    """A repair of a block with wrong times ended with an OverflowError."""
     headers = b"NATS/1.0\r\nNats-TTL: 1h\r\n\r\n"
     rows = [(0, 1, 2**63 - 10, FLAGS["ttl"], headers)]
     assert list(IdsAndExpiries(read_ids_and_expiries(rows))) == [(1, 2**63 - 10, None, 2**63 - 1)]
@@ -220,7 +223,9 @@ def test_an_expiry_beyond_all_times_is_never() -> None:
 
 @pytest.mark.parametrize("storage", ["file", "memory"])
 def test_the_last_sequence_of_all_is_given_to_no_message(tmp_path: Path, storage: str) -> None:
-    """The end of a range that holds it is no sequence any more: once it was given out, the stream did not open."""
+    """The end of a half-open range that holds it is no valid sequence: once it was assigned, the stream did
+    not open.
+    """
     with penstock.open(tmp_path) as db:
         stream = db.stream("S", subjects=["s"], storage=storage, first_seq=2**63 - 3)
         assert [stream.publish("s", b"x").seq for _ in range(2)] == [2**63 - 3, 2**63 - 2]
@@ -238,7 +243,9 @@ def test_the_last_sequence_of_all_is_given_to_no_message(tmp_path: Path, storage
 
 @pytest.mark.parametrize("number", range(3))
 def test_a_scan_finds_a_block_whose_salt_the_checkpoint_does_not_know(root: Path, number: int) -> None:
-    """A scan believes the checkpoint's list, and called every record of the block damaged; verify said ok."""
+    """A scan trusted the checkpoint's list, and reported every record of the block as damaged; verify
+    reported nothing.
+    """
     lie_in_checkpoint(at(root, "CHECKPOINT"), 144 * number + 48, "<Q", 7, section=0)
     view = view_at(str(at(root, "")), from_checkpoint=True)
     found = scan(view, columns=["seq"])
@@ -273,7 +280,9 @@ def test_a_head_that_ends_in_the_middle_of_a_record_costs_it_nothing(root: Path)
 
 
 def test_verify_tells_of_whole_blocks_after_the_one_that_head_names(root: Path) -> None:
-    """An older HEAD holds, and a reader beside a writer stops there: verify said ok, and nothing of the rest."""
+    """An older HEAD is valid, and a reader beside a writer stops there: verify reported nothing about the blocks behind
+    it.
+    """
     second = decode_summary(at(root, "blocks/000002.sum").read_bytes(), "")
     assert second is not None
     last = second.last_seq
@@ -284,7 +293,7 @@ def test_verify_tells_of_whole_blocks_after_the_one_that_head_names(root: Path) 
     assert found.is_ok
     notes = [note for one in found.streams for note in one.notes if UNCONFIRMED in note]
     assert len(notes) == 1 and "(block 2)" in notes[0]
-    assert held(root, read_only=True) == list(range(1, last + 1))  # what was deleted later is there
+    assert held(root, read_only=True) == list(range(1, last + 1))  # it holds the later deletes
     assert held(root) == ALL
 
 
@@ -295,7 +304,7 @@ def test_verify_tells_of_whole_blocks_after_the_one_that_head_names(root: Path) 
         (32, "<Q", 9, None),  # block_id: the last block would be looked for elsewhere
         (56, "<Q", 2**63, None),  # last_seq
         (56, "<Q", 2**62, None),
-        (64, "<q", 2**40, None),  # num_subjects: room was made for them before one was looked at
+        (64, "<q", 2**40, None),  # num_subjects: memory was allocated for them before any was read
         (64, "<q", -1, None),
         (80, "<Q", 5, None),  # messages
         (104, "<Q", 60, None),  # floor: messages below it would be gone
@@ -319,7 +328,7 @@ def test_a_checkpoint_that_lies_is_not_used(root: Path, offset: int, fmt: str, v
 
 
 def test_a_first_message_that_lies_is_told_by_verify_alone(root: Path) -> None:
-    """An open believes it, within bounds: it has not read the blocks."""
+    """An open trusts it, within bounds: it has not read the blocks."""
     lie_in_checkpoint(at(root, "CHECKPOINT"), 14, "<Q", 80, section=2)
     found = check_store(str(root)).damage
     assert [problem.path for problem in found] == [str(at(root, "CHECKPOINT"))] and "first message" in found[0].text
@@ -370,7 +379,7 @@ def plan(moves: list[Any], mode: str = "blocks", **more: Any) -> dict[str, Any]:
     ],
 )
 def test_a_plan_of_an_adoption_leads_nowhere_else(root: Path, path: str, mode: str) -> None:
-    """It moved a foreign file into the stream, and removed the stream's own folder."""
+    """It once moved a foreign file into the stream, and removed the stream's own folder."""
     outside = root.parent / "outside"
     path = path.replace("/OUTSIDE", str(outside))
     (outside / "b" / "blocks").mkdir(parents=True)
@@ -386,7 +395,7 @@ def test_a_plan_of_an_adoption_leads_nowhere_else(root: Path, path: str, mode: s
 
 
 def test_a_plan_does_not_take_the_place_of_a_block(root: Path) -> None:
-    """Both files are ours: the one that is there stays."""
+    """Both files belong to the store: the existing one stays."""
     staged = Stage(root_of(root, "S"), "q-1", "task")
     staged.append(Batch.of([("s.1.x", bytes(90))] * 60))
     info = staged.finish()
@@ -478,14 +487,16 @@ CONFIG_LIES: list[Callable[[dict[str, Any]], object]] = [
 
 
 def test_verify_tells_of_two_configurations_of_the_same_age(root: Path) -> None:
-    """Which of them lies is not to be seen: an open takes the first, whose limits may take messages."""
+    """Nothing tells which of them is wrong: an open takes the first one, whose limits may remove messages."""
     lie_in_config(root, lambda found: found["config"].update(max_msgs=3), "config.json")
     assert [problem.path for problem in check_store(str(root)).damage] == [str(at(root, "config.copy.json"))]
 
 
 @pytest.mark.parametrize("lie", range(len(CONFIG_LIES)))
 def test_a_configuration_that_cannot_be_is_as_a_damaged_one(root: Path, lie: int) -> None:
-    """One copy: the other holds. Both: the stream is refused with a word that names the file, and the others open."""
+    """If one copy is impossible, the other is used. If both are, the stream is refused with an error that names the
+    file, and other streams open.
+    """
     good = at(root, "config.json").read_bytes()
     lie_in_config(root, CONFIG_LIES[lie], "config.json")
     assert not check_store(str(root)).is_ok
@@ -521,7 +532,7 @@ def test_a_name_that_no_writer_gives_a_block_is_a_foreign_file(root: Path, name:
 
 @pytest.mark.parametrize("number", [2**62, 2**63, 2**64 - 1])
 def test_a_consumer_with_a_number_beyond_all_is_damage(root: Path, number: int) -> None:
-    """The next number would not have fitted."""
+    """Adding one to it would have overflowed."""
     path = next(at(root, "consumers").iterdir())
     data = path.read_bytes()
     (salt,) = struct.unpack_from("<Q", data, 40)
@@ -535,7 +546,7 @@ def test_a_consumer_with_a_number_beyond_all_is_damage(root: Path, number: int) 
 
 
 def test_a_consumer_whose_state_cannot_be_begins_anew_once(root: Path) -> None:
-    """The next open finds what it did after that, and nothing to complain of."""
+    """The next open finds its later progress, and reports nothing."""
     with penstock.open(root) as db:
         stream_id = db.get_stream("S").identity.stream_id
     path = next(at(root, "consumers").iterdir())
@@ -555,7 +566,9 @@ def test_a_consumer_whose_state_cannot_be_begins_anew_once(root: Path) -> None:
 
 
 def test_a_repair_takes_no_message_for_lost_that_a_block_holds(root: Path) -> None:
-    """The checkpoint named another generation of a block: its messages were recorded as lost, and with that deleted."""
+    """The checkpoint named another generation of a block: the repair recorded its messages as lost, which
+    deleted them.
+    """
     lie_in_checkpoint(at(root, "CHECKPOINT"), 8, "<Q", 1 << 63 | 7, section=0)
     found = check_store(str(root)).damage
     assert {problem.path for problem in found} == {str(at(root, "CHECKPOINT"))}

@@ -1,4 +1,4 @@
-"""A block that a crash left shorter than its header: nothing is in it, and nothing may be put there."""
+"""A block that a crash left shorter than its header: it is empty, and nothing may be appended to it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def test_what_is_written_after_it_is_kept(tmp_path: Path, size: int) -> None:
     (tmp_path / "s" / "blocks" / "000002.blk").write_bytes(front[:size])
     (tmp_path / "s" / "HEAD").unlink()
     for _ in range(2):
-        FileStore(tmp_path / "s", bytes(16)).stop()  # the second finds a clean stop, and goes on in the last block
+        # the second open finds a clean stop, and continues in the last block
+        FileStore(tmp_path / "s", bytes(16)).stop()
     store = FileStore(tmp_path / "s", bytes(16))
     assert store.store("a", b"two") == 2
     store.stop()
@@ -33,9 +34,9 @@ def test_what_is_written_after_it_is_kept(tmp_path: Path, size: int) -> None:
 
 
 def test_a_head_that_names_it_still_says_which_sequences_were_given_out(tmp_path: Path) -> None:
-    """A disk that is full cuts the first write of a block short; HEAD, which is mapped, has come further.
+    """A full disk cuts the first write of a block short, while HEAD, which is mapped, is already ahead of it.
 
-    It was taken for a HEAD that lies, and the next open gave out the same sequences again.
+    The open once took it for a damaged HEAD, and the next open assigned the same sequences again.
     """
     store = FileStore(tmp_path / "s", bytes(16), durability="lazy")
     assert [store.store("a", b"one"), store.store("a", b"two")] == [1, 2]
@@ -55,7 +56,7 @@ def test_a_head_that_names_it_still_says_which_sequences_were_given_out(tmp_path
 
 
 def with_offset(head: bytes, offset: int) -> bytes:
-    """HEAD, whose writer stands at another offset of its block."""
+    """HEAD with another offset of its block."""
     slots = bytearray(head)
     for at in (0, HEAD_SLOT_STRIDE):
         slot = bytearray(slots[at : at + HEAD_SLOT_SIZE])

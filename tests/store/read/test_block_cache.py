@@ -1,4 +1,4 @@
-"""Windows of block files: many readers of one stream do not multiply its reads."""
+"""Windows of block files: many readers of one stream do not multiply its disk reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUBJECTS = 50
 
 @pytest.fixture
 def stream(tmp_path: Path) -> Iterator[Stream]:
-    """Messages in sealed blocks: nothing of them is read from an image."""
+    """Messages in sealed blocks: none of them is read from an image."""
     with penstock.open(tmp_path, durability="os") as db:
         db.stream("S", subjects=["s.*"]).publish_many([(f"s.{n % SUBJECTS}", b"x" * 200) for n in range(COUNT)])
     with penstock.open(tmp_path, durability="os") as db:
@@ -54,7 +54,7 @@ def test_fifty_readers_that_go_side_by_side_share_what_is_read(stream: Stream) -
 
 
 def test_fifty_readers_that_take_much_one_after_the_other_share_what_is_read(stream: Stream) -> None:
-    """Each once read into its own window again, and what it had read was gone before the next one came."""
+    """Each reader once replaced the window with its own, so that it was gone before the next reader came."""
     windows = BlockCache()
     readers = [reader(stream, windows, f"s.{n}") for n in range(SUBJECTS)]
     for _ in range(COUNT // SUBJECTS // 100):

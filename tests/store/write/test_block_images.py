@@ -1,4 +1,6 @@
-"""Images: the memory in which a block is filled goes to the next one as soon as the file has its bytes."""
+"""Block images: the memory in which a block is filled is reused for the next block as soon as the file has
+its bytes.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def open_store(root: Path, durability: str, disk: CrashDisk | None = None) -> Fi
 
 @pytest.mark.parametrize("durability", ["os", "lazy"])
 def test_a_sealed_block_that_is_written_needs_no_image(tmp_path: Path, durability: str) -> None:
-    """With `lazy` all blocks of a second kept theirs until the sync in the background: a gigabyte, all of it fresh."""
+    """With `lazy`, all blocks of a second once kept their images until the background sync: a gigabyte of
+    fresh memory.
+    """
     store = open_store(tmp_path, durability)
     store.append(Batch.of(BATCH))
     store.engine.write_out()
@@ -61,7 +65,9 @@ def test_a_sync_that_fails_is_made_good_without_the_images(tmp_path: Path, durab
 
 
 def test_a_block_that_somebody_is_at_keeps_its_image(tmp_path: Path) -> None:
-    """Who walks over it may be about to write it again from there: a sync beside it may just have failed."""
+    """A thread that walks over the block may be about to write it again from the image, because a concurrent sync
+    failed.
+    """
     disk = CrashDisk(tmp_path)
     store = open_store(tmp_path, "os", disk)
     store.append(Batch.of(BATCH))

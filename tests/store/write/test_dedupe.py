@@ -1,4 +1,6 @@
-"""The duplicate window, both halves: right at its edges, right after a roll back, and the same as a simple model."""
+"""The duplicate window in both implementations: correct at its edges, after a rollback, and compared with a simple
+model.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from twins import dedupe as reference
 
 Window = type[dedupe.DedupeWindow] | type[reference.DedupeWindow]
 both = pytest.mark.parametrize("DedupeWindow", [dedupe.DedupeWindow, reference.DedupeWindow], ids=["compiled", "plain"])
-relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines that test are busy
+relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the CI machines are busy
 
 
 def h(n: int) -> bytes:
@@ -126,7 +128,7 @@ def test_it_agrees_with_a_list_of_what_was_stored(
     st.lists(st.tuples(st.sampled_from(["add", "add", "add", "back", "prune"]), st.integers(0, 40), st.integers(0, 9)))
 )
 def test_both_halves_hold_the_same_when_ids_come_again(steps: list[tuple[str, int, int]]) -> None:
-    """Also an id that is added while it is known, which a stream does not do."""
+    """Also for an id that is added while it is known, which a stream never does."""
     ours, plain, now, seq = dedupe.DedupeWindow(50), reference.DedupeWindow(50), 0, 0
     for kind, key, passed in steps:
         now += passed
@@ -165,7 +167,7 @@ def test_ids_are_loaded_in_bulk() -> None:
 
 
 def test_ids_with_a_time_that_is_still_to_come_count_from_the_load() -> None:
-    """The machine's clock went back since they were stored; it is 1000 ahead of the time that never jumps."""
+    """The machine's clock was set back since they were stored; it is 1000 ahead of the monotonic time."""
     window = dedupe.DedupeWindow(100)
     window.load(IdsAndExpiries([(1, 1010, h(1), 0), (2, 1060, h(2), 0), (3, 9999, h(3), 0)]), 0, 50, 1000)
     assert [window.lookup(h(n), 109) for n in (1, 2, 3)] == [1, 2, 3]

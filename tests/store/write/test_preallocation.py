@@ -1,4 +1,4 @@
-"""Space on the disk: a writer that fills its blocks has the next one set aside, and gives back what it did not use."""
+"""Disk space: a writer that fills its blocks preallocates the next one, and releases what it did not use."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def test_a_store_that_is_written_to_now_and_then_takes_what_it_needs(tmp_path: P
 
 
 def test_zeros_stand_ahead_of_small_commits_and_are_cut_off_again(tmp_path: Path) -> None:
-    """The sync of a commit that makes no file longer is cheaper; to every reader they are the end of the block."""
+    """The sync of a commit that does not make the file longer is cheaper; readers take the zeros for the end of the
+    block.
+    """
     root, limits = tmp_path / "s", Limits(block_size=256 * KIB)
     store = FileStore(root, bytes(16), limits=limits, durability="disk")
     lengths = set()
@@ -51,17 +53,17 @@ def test_zeros_stand_ahead_of_small_commits_and_are_cut_off_again(tmp_path: Path
         store.append(Batch.of([("a", b"%d" % n)]))
         store.commit()
         (block,) = (root / "blocks").glob("*.blk")
-        if n >= 4:  # the first few are only as long as they are
+        if n >= 4:  # the first few are as long as their content
             lengths.add(block.stat().st_size)
         size = store.query.disk_bytes()
         assert 0 <= block.stat().st_size - size <= 16 * KIB and not any(block.read_bytes()[size:])
     assert len(lengths) <= 2
     beside = Snapshot(root, bytes(16))
     assert [one.data for one in beside.read()] == [b"%d" % n for n in range(200)]
-    (root / "HEAD").rename(root / "HEAD.away")  # what nobody tells of is read to the end of the file
+    (root / "HEAD").rename(root / "HEAD.away")  # a file without a summary is read to its end
     assert len(list(Snapshot(root, bytes(16)).read())) == 200
     (root / "HEAD.away").rename(root / "HEAD")
-    store.abandon()  # as a crash would: the zeros are still there
+    store.abandon()  # as after a crash: the zeros are still there
     again = FileStore(root, bytes(16), limits=limits, durability="disk")
     assert block.stat().st_size == again.query.disk_bytes() == size and not again.report.findings
     for _ in range(200, 2000):  # into the next block
@@ -79,7 +81,7 @@ def test_zeros_stand_ahead_of_small_commits_and_are_cut_off_again(tmp_path: Path
 def test_zeros_stand_ahead_up_to_the_end_of_a_block(tmp_path: Path) -> None:
     blocks = tmp_path / "s" / "blocks"
     store = FileStore(tmp_path / "s", bytes(16), limits=Limits(block_size=80 * KIB), durability="disk")
-    grown: dict[str, list[int]] = {}  # how long each block was while it was the active one
+    grown: dict[str, list[int]] = {}  # the file size of each block while it was active
     for n in range(300):
         store.append(Batch.of([("a", b"%0900d" % n)]))
         store.commit()
@@ -88,13 +90,13 @@ def test_zeros_stand_ahead_up_to_the_end_of_a_block(tmp_path: Path) -> None:
         if block.stat().st_size not in lengths:
             lengths.append(block.stat().st_size)
     assert len(grown) > 3
-    assert all(len(lengths) < 12 for lengths in grown.values())  # of some eighty commits each
+    assert all(len(lengths) < 12 for lengths in grown.values())  # of about eighty commits each
     assert [one.data for one in store.read()] == [b"%0900d" % n for n in range(300)]
     store.stop()
 
 
 def test_the_space_of_a_sealed_block_is_given_back_without_the_owner(tmp_path: Path) -> None:
-    """Whoever appends does not wait for it, and the block is nobody's to remove before it is done."""
+    """The appending thread does not wait for the release, and nobody removes the block before it is done."""
     disk, committer = CrashDisk(tmp_path), Committer()
     store = FileStore(
         tmp_path / "s",
@@ -129,7 +131,9 @@ def _taken(path: Path) -> int:
 def test_dead_blocks_that_wait_for_a_sync_are_not_looked_at_with_every_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A publish once cost more with every block that waited, which a background sync sets free once a second."""
+    """Dead blocks are removed by the background sync, once a second. A publish once became slower with every block that
+    waited for it.
+    """
     looks: list[int] = []
     plan = BlockRemoval.plan
     monkeypatch.setattr(BlockRemoval, "plan", lambda removal: (looks.append(1), plan(removal))[1])

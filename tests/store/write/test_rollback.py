@@ -1,4 +1,4 @@
-"""After a roll back nothing counts as written that is not: the next commit writes what it covers."""
+"""After a rollback nothing counts as written that is not on disk: the next commit writes it."""
 
 from __future__ import annotations
 
