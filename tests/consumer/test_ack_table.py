@@ -1,4 +1,6 @@
-"""AckTable: damaged changes first, then the floors as nats-server reports them, then all halves on any sequence."""
+"""AckTable: damaged changes first, then the floors as nats-server reports them, then all implementations on random
+operations.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ def filled(kernel: ModuleType, count: int = 5, policy: int = EXPLICIT) -> Table:
 
 
 def marks(table: Table) -> tuple[tuple[int, int], tuple[int, int], int, int]:
-    """What a consumer's info tells: delivered, ack floor, pending, redelivered."""
+    """What a consumer's info reports: delivered, ack floor, pending, redelivered."""
     return (
         (table.delivered_consumer_seq, table.delivered_stream_seq),
         (table.ack_floor_consumer_seq, table.ack_floor_stream_seq),
@@ -360,12 +362,12 @@ def test_with_ack_policy_none_the_floor_follows(kernel: ModuleType) -> None:
     assert table.next_due() is None
 
 
-# What is ours.
+# Penstock's own rules.
 
 
 @both_halves
 def test_a_message_deleted_above_pending_ones_acknowledges_none_of_them(kernel: ModuleType) -> None:
-    """nats-server takes it for an ack of all before it, and they are never delivered again."""
+    """nats-server treats it as an ack of all messages before it, which are then never redelivered."""
     table = filled(kernel, 6, ALL)
     table.drop(3, 4)
     assert marks(table) == ((6, 6), (0, 0), 5, 0)
@@ -471,7 +473,7 @@ def test_a_big_table_that_grows_wraps_and_shrinks_is_still_its_twin(seed: int) -
 
 
 class Naive:
-    """Explicit acks as nats-server writes them: a map, and a walk over the stream's sequences."""
+    """Explicit acks as nats-server processes them: a map, and a walk over the stream's sequences."""
 
     def __init__(self) -> None:
         self.delivered = self.floor = (0, 0)
@@ -517,7 +519,9 @@ PARTS = st.integers(0, 200)
 
 
 class TableMachine(RuleBasedStateMachine):
-    """Any sequence of operations leaves both halves alike, and what replays their changes too."""
+    """A random sequence of operations leaves both implementations with the same state, which replaying their changes
+    also yields.
+    """
 
     @initialize(policy=st.sampled_from((NONE, EXPLICIT, EXPLICIT, ALL)), start=st.sampled_from((1, 7, 2**64 - 900)))
     def begin(self, policy: int, start: int) -> None:
@@ -528,7 +532,7 @@ class TableMachine(RuleBasedStateMachine):
         self.all: tuple[Table, ...] = (self.table, self.twin)
 
     def some(self, part: int) -> int:
-        """A sequence, mostly of a message that is known."""
+        """A sequence, mostly that of a message in the table."""
         state = self.twin.state()
         known = sorted(state.pending.keys() | state.redelivered.keys())
         if not known or part % 10 == 0:

@@ -1,4 +1,4 @@
-"""The times of an ack table: those in memory never jump, those that are written down are of the machine's clock."""
+"""The times of an ack table: those in memory never jump, those on disk are times of the machine's clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from twins import ack_table as reference
 
 
 class Machine(Clock):
-    """`now_ns` is told; the machine's clock is `offset_ns` ahead."""
+    """`now_ns` is set by the test; the machine's clock is ahead of it by `offset_ns`."""
 
     def __init__(self, offset_ns: int = 0) -> None:
         self.offset_ns = offset_ns
@@ -27,7 +27,7 @@ def following(offset_ns: int, policy: int = EXPLICIT) -> compiled.AckTable:
 
 
 def test_what_is_written_down_has_the_machines_times() -> None:
-    """Both halves read them: in what changes and in the whole."""
+    """Both implementations convert them: in changes and in the whole state."""
     table = following(1000)
     table.deliver(1, 100, 200)
     table.deliver(2, 101, 301)
@@ -82,7 +82,7 @@ def test_a_table_that_was_read_goes_by_the_clock(offset: int, seed: int) -> None
     written.note_time(now)
     table = compiled.AckTable.decode(compiled.AckTable().encode())
     table.apply(written.changes())
-    then = now - behind  # of the machine's clock, at the open
+    then = now - behind  # the machine's clock at the open
     table.follow(Machine(offset), then - offset, wait)
     due: dict[int, int] = {}
     for seq, (_, last) in written.state().pending.items():

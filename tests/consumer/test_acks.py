@@ -1,4 +1,4 @@
-"""Ack subjects, ack payloads and pull requests: what the recordings do not show."""
+"""Ack subjects, ack payloads and pull requests: cases that the recordings do not cover."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_the_fast_way_and_the_slow_way_read_the_same() -> None:
 
 @given(st.text(max_size=20), st.sampled_from(["batch", "expires", "no_wait", "id", "group", "x"]))
 def test_no_text_of_a_client_ends_the_line_of_its_refusal(text: str, field: str) -> None:
-    """The status stands in one line of headers: nothing that a client writes may begin another."""
+    """The status is one line of headers: text from a client must not begin another line."""
     said = text.replace('"', "").encode("utf-8", "surrogatepass")
     for payload in (
         b'{"%b":1}' % said,

@@ -1,4 +1,4 @@
-"""Configurations of consumers: made from Python values, shown as JSON, checked where no server stands before them."""
+"""Configurations of consumers: created from Python values, written as JSON, and checked without a server."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_filters_cover_each_other_as_pairs_do(texts: list[str]) -> None:
 
 
 def test_thousands_of_filters_are_checked_at_once() -> None:
-    """Each compared with each would hold up everybody else for seconds."""
+    """Comparing each with each would block everybody else for seconds."""
     filters = tuple(f"t.{n}.*" for n in range(20_000))
     assert check_create(ConsumerConfig(name="C", filter_subjects=filters), stream()).filters == filters
     with pytest.raises(errors.OverlappingFilters):

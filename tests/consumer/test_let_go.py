@@ -1,4 +1,4 @@
-"""What only a deleted consumer needed goes with it: no more, and no less than a look at every message finds."""
+"""A deleted consumer releases the messages that only it needed: exactly those that a look at every message finds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Streams and their consumers against a simple model: what is delivered, what is pending, what is left of the stream.
+"""Streams and their consumers against a simple model: deliveries, pending messages, and what remains in the
+stream.
 
-Publishes, deliveries, acks of every kind, deletes, purges, a clock that jumps, clean restarts, and kills (the files as
-they are while everything is open). Every step is flushed; the model says exactly what a consumer gets.
+Publishes, deliveries, acks of every kind, deletes, purges, a clock that jumps, clean restarts, and kills (a copy of the
+files while everything is open). Every step is flushed; the model predicts exactly what a consumer gets.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ WAIT = 100
 
 @dataclass
 class Model:
-    """One consumer: what it must do."""
+    """One consumer, and what it must deliver."""
 
     filters: tuple[str, ...]
     policy: str
@@ -39,11 +40,11 @@ class Model:
     max_ack_pending: int
     backoff: tuple[int, ...]
     next_seq: int
-    first: list[int] = field(default_factory=list)  # of the last of each subject: what is left
+    first: list[int] = field(default_factory=list)  # last per subject: the rest of the initial list
     pending: dict[int, list[int]] = field(default_factory=dict)  # seq -> [deliveries, deadline]
     given_up: set[int] = field(default_factory=set)
     consumer_seq: int = 0
-    resume: int = 0  # last per subject: where it goes on after the list
+    resume: int = 0  # last per subject: where it continues after the list
     delivered: int = 0
 
     def wants(self, subject: str) -> bool:
@@ -87,7 +88,7 @@ class Model:
         return got
 
     def ack(self, seq: int) -> list[int]:
-        """What is done with."""
+        """Remove an acknowledged message."""
         if self.policy == "explicit":
             if seq in self.given_up:
                 self.given_up.discard(seq)
@@ -145,14 +146,14 @@ class ConsumersMachine(RuleBasedStateMachine):
                     model.lose(seq)
 
     def retire(self, seqs: list[int]) -> None:
-        """What nobody needs any more leaves the stream."""
+        """Remove the messages from the stream that no consumer needs any more."""
         if self.retention != "limits":
             self.lose(*(seq for seq in seqs if seq in self.messages and not self.is_needed(seq)))
 
     def is_needed(self, seq: int) -> bool:
         return any(model.needs(seq, self.messages[seq]) for model in self.models.values())
 
-    # What happens.
+    # Operations.
 
     @rule(subjects=st.lists(st.sampled_from(SUBJECTS), min_size=1, max_size=6))
     def publish(self, subjects: list[str]) -> None:
@@ -183,11 +184,11 @@ class ConsumersMachine(RuleBasedStateMachine):
         backoff: tuple[int, ...], seq: int,
     ) -> None:  # fmt: skip
         if self.retention == "interest":
-            seq = min(seq, self.last_seq + 1)  # what comes before a later start is kept up to the next open
+            seq = min(seq, self.last_seq + 1)  # messages before a later start are kept until the next open
         if self.retention == "workqueue":
             policy, deliver = "explicit", "all"
             if self.models:
-                return  # one is enough: which others a work queue may have is the rules' matter
+                return  # one is enough: the rules decide which others a work queue may have
         if deliver == "last_per_subject" and not filters:
             filters = ("s.*",)
         if backoff and max_deliver != -1:
@@ -308,7 +309,7 @@ class ConsumersMachine(RuleBasedStateMachine):
             self.retire(list(self.messages))
 
     def list_again(self) -> None:
-        """The list of the last of each subject is not kept: it is made again of what is there."""
+        """The initial list of last-per-subject is not stored: it is built again from the messages that exist."""
         for model in self.models.values():
             if model.resume:
                 newest = {
@@ -326,7 +327,7 @@ class ConsumersMachine(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
-        """What a killed process leaves: the files, as they are now."""
+        """The files that a killed process leaves: a copy of them as they are now."""
         image = tempfile.mkdtemp()
         about_to_be_renamed = shutil.ignore_patterns("*.tmp")
         shutil.copytree(self.folder, image, dirs_exist_ok=True, ignore=about_to_be_renamed)
@@ -336,7 +337,7 @@ class ConsumersMachine(RuleBasedStateMachine):
         self.open()
         self.list_again()
 
-    # What always holds.
+    # Invariants.
 
     @invariant()
     def everything_counts_equal(self) -> None:
@@ -355,7 +356,7 @@ class ConsumersMachine(RuleBasedStateMachine):
             assert engine.table.delivered_consumer_seq == model.consumer_seq
 
 
-RUNS = int(os.environ.get("N") or 60)  # `make machine` asks for more
-# Shrinking such a run takes minutes: `--hypothesis-seed` brings it back, and its steps are printed.
+RUNS = int(os.environ.get("N") or 60)  # `make machine` raises it
+# Shrinking such a run takes minutes: `--hypothesis-seed` replays it, and its steps are printed.
 TestConsumers = ConsumersMachine.TestCase
 TestConsumers.settings = settings(max_examples=RUNS, stateful_step_count=40, deadline=None, phases=[Phase.generate])

@@ -36,7 +36,7 @@ from penstock.stream.config_rules import check_create
 CASES: dict[str, Any] = recorded("consumer")
 
 
-# Where we answer otherwise on purpose: for us a list without anything in it is no list.
+# Where we differ on purpose: we treat an empty list like an absent one.
 OURS = {"action 'create': an empty list"}
 MESSAGES = 3  # in the stream that the recorder's pull requests were for
 
@@ -61,7 +61,7 @@ def caps_of(case: dict[str, Any]) -> ConsumerCaps:
 
 
 def make_before(case: dict[str, Any], stream: StreamConfig, caps: ConsumerCaps) -> dict[str, ConsumerConfig]:
-    """The consumers that were there before the question."""
+    """Create the consumers that exist before the question is asked."""
     consumers: dict[str, ConsumerConfig] = {}
     for fields in case.get("before", ()):
         name = fields.get("name") or fields["durable_name"]
@@ -72,7 +72,7 @@ def make_before(case: dict[str, Any], stream: StreamConfig, caps: ConsumerCaps) 
 
 
 def ask(case: dict[str, Any]) -> tuple[str, ConsumerConfig]:
-    """What CREATE comes to on a server: the consumer's name and configuration."""
+    """The outcome of CREATE on a server: the consumer's name and configuration."""
     request: CreateRequest = decode_request(case["request"].encode())
     config = resolve(case["subject"], request)
     if request.stream_name != "T":

@@ -1,4 +1,4 @@
-"""Many messages that go at once, with consumers of every kind that had them in hand, or before them."""
+"""Many messages are purged at once, while consumers of every kind have them pending or have not reached them yet."""
 
 from __future__ import annotations
 

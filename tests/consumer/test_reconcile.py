@@ -1,4 +1,4 @@
-"""After a crash the stream and the consumer log may have ended at different moments."""
+"""After a crash the stream and the consumer log may end at different moments."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_consumer_ahead_of_its_stream_goes_on_and_no_sequence_is_used_twice(tm
         stream = db.stream("S")
         stream.publish_many([("s", b"more")] * 5)
         assert take(stream, stream.consumers.by_name["c"], 12) == list(range(1, 13))
-    # A power cut took the end of the stream, not that of the consumer log.
+    # A power cut removed the end of the stream, but not that of the consumer log.
     shutil.rmtree(old / "$G" / "S" / "consumers")
     shutil.copytree(data / "$G" / "S" / "consumers", old / "$G" / "S" / "consumers")
     with penstock.open(old, durability="os") as db:
@@ -93,7 +93,7 @@ def test_a_state_that_cannot_be_read_begins_anew_and_the_consumer_stays(tmp_path
 
 
 def test_a_consumer_that_is_to_start_above_the_end_moves_nothing(tmp_path: Path) -> None:
-    """Such a start was taken for deliveries that a power cut had outlived: the stream would have jumped there."""
+    """Such a start was mistaken for deliveries of messages lost in a power cut: the stream would have jumped there."""
     with penstock.open(tmp_path, durability="os") as db:
         stream = db.stream("S", subjects=["s"])
         add(stream, "later", deliver_policy="by_start_sequence", opt_start_seq=50)

@@ -1,4 +1,4 @@
-"""Work queues and interest streams on a disk that fails: what was acknowledged goes once the disk works again."""
+"""Work queues and interest streams on a failing disk: acknowledged messages are removed once the disk works again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a consumer does not deliver, and what became of a message: each reason from the facts that make it."""
+"""Why a consumer does not deliver, and what happened to a message: each reason from the facts that cause it."""
 
 from __future__ import annotations
 

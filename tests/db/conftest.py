@@ -1,4 +1,4 @@
-"""Stores in memory where the disk is not the question."""
+"""Stores in memory, for tests that do not depend on the disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.testing import FakeClock
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """A place for a store, not there yet, in a directory of its own in memory."""
+    """A path for a store that does not exist yet, in a directory of its own in memory."""
     path = Path(tempfile.mkdtemp(prefix="penstock-db-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
     try:
         yield path / "data"

@@ -1,4 +1,4 @@
-"""Several accounts in one store: one lock, one door, isolated streams."""
+"""Several accounts in one store: one lock, one control socket, isolated streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Staged blocks: what tasks write beside a stream goes in all at once, exactly once, or not at all."""
+"""Staged blocks: what tasks write beside a stream is added in one step, exactly once, or not at all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from penstock.store.open.adoption import BadStage
 from penstock.store.write.batch import Batch
 from penstock.testing import FakeClock
 
-LARGE = 4000  # bytes of a payload: a few of them fill a block of the streams here
+LARGE = 4000  # bytes of a payload: a few of them fill a block of these streams
 
 
 def make(root: Path, **config: Any) -> None:
@@ -226,7 +226,7 @@ def test_names_of_jobs_stay_in_the_folder(root: Path) -> None:
 def test_what_is_said_of_a_task_is_judged_before_it_becomes_a_path(
     root: Path, change: dict[str, Any], text: str
 ) -> None:
-    """Stage refused such names, adopt did not: it looked for blocks wherever it was told to."""
+    """`stage` refused such names, but `adopt` did not: it read blocks from whatever path it was given."""
     make(root)
     info = stage(root, "t0", many(0, 10))
     with penstock.open(root) as db:
@@ -248,7 +248,7 @@ def test_deleting_the_stream_takes_what_is_staged_with_it(root: Path) -> None:
 
 
 def test_jobs_that_commit_at_the_same_time_all_come_in(root: Path) -> None:
-    """Each takes the lock for a moment, or is served by the one that has it."""
+    """Each takes the lock for a moment, or is served by the process that holds it."""
     make(root)
     jobs = {f"job{n}": [stage(root, "t", many(n, 40), f"job{n}")] for n in range(8)}
     code = (
@@ -267,7 +267,9 @@ def test_jobs_that_commit_at_the_same_time_all_come_in(root: Path) -> None:
 
 @pytest.mark.parametrize("count", [3, 3000])
 def test_a_staged_record_that_does_not_hold_fails_its_batch_and_nothing_else(root: Path, count: int) -> None:
-    """It once was found when the batch was decided: the stream then took no write before it was opened again."""
+    """It was once found only after the batch was decided: the stream then accepted no write until it was opened
+    again.
+    """
     make(root)
     info = stage(root, "t0", many(0, count))
     *_, block = sorted(Path(root_of(root, "S"), "staging").rglob("*.blk"))
@@ -287,7 +289,7 @@ def test_a_staged_record_that_does_not_hold_fails_its_batch_and_nothing_else(roo
 @pytest.mark.parametrize("mode", ["append", "blocks"])
 @pytest.mark.parametrize("damage", ["plan", "record", "gone"])
 def test_an_unfinished_batch_that_is_damaged_does_not_keep_the_store_shut(root: Path, mode: str, damage: str) -> None:
-    """The process died with the batch decided, and then a bit flipped, or a file went."""
+    """The process died with the batch decided, and then a bit flipped or a file was lost."""
     make(root)
     stage(root, "t0", many(0, 5))
     stream_root = Path(root_of(root, "S"))

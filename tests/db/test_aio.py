@@ -1,4 +1,4 @@
-"""The async face: the same names, shared syncs, and a loop that goes on while the disk works."""
+"""The async interface: the same names, shared syncs, and a loop that keeps running while the disk works."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_a_follower_sees_what_comes_from_the_loop_and_from_threads(root: Path) -
         async with penstock.aio.open(root) as db:
             stream = await db.stream("S", subjects=["s.*"])
             await stream.publish("s.before", b"")
-            follower = stream.follow("s.a")  # from here on, not from when it is first asked
+            follower = stream.follow("s.a")  # from the creation of the follower on, not from its first request
             first = (await stream.publish("s.a", b"")).seq
             found: list[int] = []
 
@@ -216,7 +216,7 @@ def test_a_follower_of_a_reader_sees_what_a_writer_publishes(root: Path) -> None
 
 
 def test_a_close_answers_those_who_wait(root: Path, disk: CrashDisk) -> None:
-    """Publishes and followers that waited at a close once waited for good."""
+    """Publishes and followers that were waiting during a close once waited forever."""
 
     async def work() -> None:
         async with penstock.aio.open(root, disk=disk) as db:
@@ -269,7 +269,7 @@ def test_a_cancelled_publish_leaves_the_stream_usable(root: Path, disk: CrashDis
 
 
 def test_a_slow_sync_does_not_stop_the_loop(root: Path, disk: CrashDisk) -> None:
-    """Not while publishing, and not while a thread that deletes holds the stream for the length of a sync."""
+    """Neither while publishing, nor while a thread that deletes holds the stream's lock for the length of a sync."""
 
     async def work() -> None:
         async with penstock.aio.open(root, disk=disk) as db:
@@ -324,7 +324,7 @@ def test_it_is_used_with_async_with(root: Path) -> None:
 
 
 def test_a_large_batch_is_handed_to_the_disk_while_the_next_is_appended(root: Path) -> None:
-    """The small ones of one turn of the loop share a sync; a large one does not wait for the others of its turn."""
+    """Small batches of one turn of the loop share a sync; a large one does not wait for the others of its turn."""
 
     async def work() -> None:
         async with penstock.aio.open(root) as db:

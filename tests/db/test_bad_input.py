@@ -1,4 +1,4 @@
-"""Whatever is given to the library: a clear error, and nothing lost."""
+"""Bad input to the library: every call raises a clear error, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from penstock.format.identity import read_identity, with_config, write_identity
 from penstock.format.paths import StreamPaths
 from penstock.testing import SPACE_KINDS, CrashDisk, FakeClock, crash_image
 
-# Places.
+# Paths.
 
 
 def test_a_path_that_is_a_file_is_no_store(root: Path) -> None:
@@ -50,13 +50,13 @@ def test_a_path_that_is_a_file_is_no_store(root: Path) -> None:
 
 
 def test_a_place_where_nothing_can_be_made_is_refused() -> None:
-    """Under /proc not even root may make a directory, so this holds whoever runs the tests."""
+    """Not even root may create a directory below /proc, so this holds for every user."""
     with pytest.raises((NotAStore, ReadOnlyStore), match="/proc/penstock"):
         penstock.open("/proc/penstock")
 
 
 def test_a_lock_that_cannot_be_written_says_that_reading_is_possible(root: Path) -> None:
-    """Root may write anything; a directory in the place of LOCK refuses root too."""
+    """Root may write anything; a directory in place of LOCK stops root too."""
     with penstock.open(root) as db:
         db.stream("S").publish("S", b"kept")
     (root / "LOCK").unlink()
@@ -397,7 +397,7 @@ def test_a_field_of_another_type_is_refused(root: Path, fields: dict[str, object
 
 
 def uses(db: penstock.Database, stream: penstock.Stream) -> dict[str, Callable[[], object]]:
-    """Every method, on a stream with messages, ages and a filter."""
+    """Call every method on a stream with messages, max_age and a filter."""
     return {
         "publish": lambda: stream.publish("S", b""),
         "publish with rules": lambda: stream.publish("S", b"", {"Nats-Msg-Id": "1", "Nats-Expected-Last-Msg-Id": "x"}),
@@ -441,7 +441,7 @@ def uses(db: penstock.Database, stream: penstock.Stream) -> dict[str, Callable[[
 
 @pytest.mark.parametrize("kind", ["file", "memory", "read-only"])
 def test_every_use_after_close_is_refused(root: Path, clock: FakeClock, kind: str) -> None:
-    """A read by time of a closed stream once looked into memory that was given back."""
+    """A read by time from a closed stream once accessed freed memory."""
     with penstock.open(root, clock=clock) as db:
         db.stream("S", max_age="1h", storage="memory" if kind == "memory" else "file")
         db.stream("S").publish_many([("S", b"%d" % n) for n in range(100)])
@@ -469,13 +469,13 @@ def test_every_use_after_close_is_refused(root: Path, clock: FakeClock, kind: st
 
 
 def in_child(work: Callable[[], str]) -> str:
-    """What `work` gives in a forked child."""
+    """The result of `work` in a forked child."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             answer = work()
-        except BaseException as error:  # noqa: BLE001 - told to the parent
+        except BaseException as error:  # noqa: BLE001 - reported to the parent
             answer = f"{type(error).__name__}: {error}"
         os.write(write_end, answer.encode())
         os._exit(0)
@@ -509,7 +509,7 @@ def test_a_forked_child_cannot_use_the_handle_and_does_not_harm_the_parent(
                     wrong.append(f"{name} gave {use()!r}")
                 except ForkedHandle:
                     pass
-                except Exception as error:  # noqa: BLE001 - named in the answer
+                except Exception as error:  # noqa: BLE001 - part of the result
                     wrong.append(f"{name} raised {error!r}")
             db.close()
             return "; ".join(wrong) or "all refused"
@@ -523,7 +523,7 @@ def test_a_forked_child_cannot_use_the_handle_and_does_not_harm_the_parent(
 
 
 def test_a_child_that_runs_on_does_not_keep_the_lock(root: Path) -> None:
-    """An flock belongs to all who inherited it: a worker that was forked once kept the store locked for good."""
+    """An flock belongs to every process that inherited it: a worker forked once kept the store locked forever."""
     db = penstock.open(root)
     db.stream("S")
     read_end, write_end = os.pipe()
@@ -543,7 +543,7 @@ def test_a_child_that_runs_on_does_not_keep_the_lock(root: Path) -> None:
 
 @pytest.mark.parametrize("durability", ["disk", "lazy"])
 def test_a_forked_child_that_ends_in_good_order_ends(root: Path, durability: str) -> None:
-    """The commit threads are the parent's: a child that waited for their end would wait for good."""
+    """The commit threads belong to the parent: a child that waited for them would wait forever."""
     script = f"""
 import os, sys, penstock
 db = penstock.open({str(root)!r}, durability={durability!r})
@@ -657,7 +657,7 @@ def test_with_both_copies_damaged_the_stream_is_refused_and_the_others_work(stor
 
 
 def test_without_both_copies_no_stream_is_made_over_the_blocks(store: Path) -> None:
-    """The blocks of a stream whose configuration went are somebody's data: nothing may be created over them."""
+    """The blocks of a stream without a configuration are user data: nothing may be created over them."""
     good = configs(store)[0].read_bytes()
     for path in configs(store):
         path.unlink()
@@ -702,7 +702,7 @@ def test_a_folder_without_a_config_is_no_stream(store: Path) -> None:
 
 
 def test_a_power_cut_does_not_take_a_new_store_away(root: Path) -> None:
-    """The folder's own name once was not on disk when its first message was acknowledged."""
+    """The directory entry of the new folder was once not synced when its first message was acknowledged."""
     root.mkdir()
     disk = CrashDisk(root)
     with penstock.open(root / "deep" / "store", disk=disk) as db:
@@ -732,11 +732,11 @@ def test_an_empty_subject_in_a_large_batch_is_refused_and_named(tmp_path: Path) 
 
 
 class Rows(list[object]):
-    """A list of somebody's own."""
+    """A user's subclass of list."""
 
 
 def test_a_stream_that_an_older_version_made_with_compression_opens_and_shows_what_is_so(root: Path) -> None:
-    """It was taken, echoed and stored raw."""
+    """Compression was once accepted and shown, while messages were stored uncompressed."""
     with penstock.open(root) as db:
         db.stream("S", max_msgs=5).publish("S", b"x")
         with pytest.raises(FeatureMissing, match="compression: this version of Penstock does not have compression"):

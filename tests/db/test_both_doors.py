@@ -1,4 +1,6 @@
-"""One database, two doors: the library and nats-py through a server in the same process share streams and consumers."""
+"""One database with two interfaces: the library and nats-py, through a server in the same process, share streams and
+consumers.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def test_a_consumer_of_the_library_is_a_client_s_too(root: Path) -> None:
             assert [first.data, second.data, third.data] == [b"1", b"2", b"3"]
             assert (second.metadata.sequence.consumer, second.metadata.num_pending) == (2, 4)
 
-            # As many are pending as may be. An ack of one door lets the other go on.
+            # As many messages are pending as permitted. An ack through one interface lets the other one continue.
             waiting = asyncio.create_task(theirs.fetch(1, timeout=30))
             await asyncio.sleep(0.05)
             assert not waiting.done()
@@ -221,7 +223,7 @@ def test_an_ephemeral_consumer_of_the_library_is_left_alone_by_the_server(root: 
             nc = await nats.connect(server.url)
             js = nc.jetstream()
             await js.add_consumer("S", name="theirs", inactive_threshold=0.1)
-            while "theirs" in stream.consumers():  # the same threshold, and nobody who holds it
+            while "theirs" in stream.consumers():  # the same inactivity threshold, but no handle holds it
                 await asyncio.sleep(0.02)
             assert stream.consumers() == [held.name]
             held.close()
@@ -289,7 +291,7 @@ def test_a_client_reads_an_object_of_the_library_whole(root: Path) -> None:
 
 
 def test_what_clients_left_the_library_goes_on_with_and_the_other_way_round(root: Path) -> None:
-    """The server stops, the library opens its store, and then a server again."""
+    """The server stops, the library opens its store, and then a server opens it again."""
 
     async def left_by_clients() -> None:
         with penstock.Server(store_dir=root) as server:

@@ -1,4 +1,6 @@
-"""The machine's clock is set while a stream is open, or between two opens: messages go when their time has passed."""
+"""The machine's clock is set while a stream is open, or between two opens: messages expire when their real age is
+reached.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ class Bench:
         return self.database.stream("S", subjects=["s.>"], storage=self.storage, **options)
 
     def reopen(self, jump: int = 0, kill: bool = False) -> penstock.Stream:
-        """Stop, or be killed, and start again in another process, whose machine's clock is set meanwhile."""
+        """Stop, or kill, and start again in another process; the machine's clock is set meanwhile."""
         assert self.database is not None
         if kill:
             self.database.stream("S").store.abandon()
@@ -78,7 +80,8 @@ def test_max_age_counts_from_when_a_message_was_taken(bench: Bench, jump: int) -
     for second, expected in ((7, [1, 2, 3]), (8, [2, 3]), (10, [2, 3]), (11, [3]), (12, [3])):
         bench.clock.set(START_NS + second * S)
         assert live(stream) == expected, second
-    bench.clock.set(START_NS + 13 * S + 8 * S // 1024)  # while times stand still, ages are known to a part of max_age
+    # while the clock is behind, ages are known to within a part of max_age
+    bench.clock.set(START_NS + 13 * S + 8 * S // 1024)
     assert live(stream) == []
 
 
@@ -149,7 +152,7 @@ def test_times_of_messages_are_the_machines_and_do_not_go_back(bench: Bench) -> 
 
 
 def test_ages_of_messages_that_all_have_one_time_are_told_apart(bench: Bench) -> None:
-    """For as long as the clock is behind the last time, messages get that time, however old they are."""
+    """While the clock is behind the last time, new messages get that last time, however old they are."""
     stream = bench.open(max_age="64s")
     stream.publish("s.a")
     bench.clock.jump(BACK)
@@ -258,7 +261,7 @@ def test_what_has_a_time_to_come_was_taken_by_the_open(files: Bench, kill: bool)
 
 @pytest.mark.parametrize("kill", [False, True])
 def test_a_jump_while_it_ran_does_not_outlive_it(files: Bench, kill: bool) -> None:
-    """Taken after the jump, with the last time: one that is an hour ahead of the clock."""
+    """A message stored after the jump has the last time, which is an hour ahead of the clock."""
     stream = files.open(max_age="8s", allow_msg_ttl=True, duplicate_window="8s")
     stream.publish("s.a")
     files.clock.jump(BACK)
@@ -276,7 +279,7 @@ def test_a_jump_while_it_ran_does_not_outlive_it(files: Bench, kill: bool) -> No
 
 
 def test_a_ttl_goes_on_over_a_stop(files: Bench) -> None:
-    """The checkpoint says when it is due by the clock of the writer, whatever time its message has."""
+    """The checkpoint stores when it is due by the clock of the writer, whatever time the message has."""
     stream = files.open(allow_msg_ttl=True)
     stream.publish("s.a")
     files.clock.jump(BACK)
@@ -292,7 +295,7 @@ def test_a_ttl_goes_on_over_a_stop(files: Bench) -> None:
 
 
 def test_an_older_message_keeps_its_age_where_a_later_one_has_a_time_to_come(files: Bench) -> None:
-    """The clock was a year ahead for a moment: what came before is not a year old because of that."""
+    """The clock was a year ahead for a moment: earlier messages did not become a year old because of that."""
     stream = files.open(max_age="10s")
     stream.publish("s.a")
     files.clock.advance(5 * S)
@@ -324,7 +327,7 @@ def test_pictures_beside_a_writer_tell_its_times(files: Bench) -> None:
     assert times == [START_NS, START_NS + HOUR]
 
 
-# What is asked by time.
+# Queries by time.
 
 
 def test_relative_times_count_from_the_machines_clock(bench: Bench) -> None:

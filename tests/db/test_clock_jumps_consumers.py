@@ -1,5 +1,6 @@
-"""The machine's clock is set while consumers wait, or between a stop and a start: nobody waits for an hour because of
-it, and nothing comes again before it is due."""
+"""The machine's clock is set while consumers wait, or between a stop and a start: no one waits for an hour because of
+it, and nothing is redelivered before it is due.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class Bench:
         return self.database.stream("S", subjects=["s.>"])
 
     def reopen(self, jump: int = 0, kill: bool = False) -> None:
-        """Stop, or be killed, and start again in another process, whose machine's clock is set meanwhile."""
+        """Stop, or kill, and start again in another process; the machine's clock is set meanwhile."""
         if kill:
             self.stream.store.abandon()
             self.stream.consumers.abandon()
@@ -97,7 +98,7 @@ def test_a_delayed_nak_does_not_jump(bench: Bench, jump: int) -> None:
 
 
 def test_a_pause_ends_by_the_machines_clock(bench: Bench) -> None:
-    """It is until a time, not for a while: also where it was said as a duration."""
+    """A pause lasts until a time of the clock, also if it was requested as a duration."""
     consumer = bench.stream.consumer("c")
     info = consumer.pause("2h")
     assert info.pause_remaining_ns == 2 * HOUR
@@ -113,7 +114,7 @@ def test_a_pause_ends_by_the_machines_clock(bench: Bench) -> None:
 
 
 def test_who_waits_for_the_end_of_a_pause_looks_at_the_clock(bench: Bench) -> None:
-    """The thread sleeps for a second at most: the clock may be set meanwhile."""
+    """The thread sleeps for a second at most, because the clock may be set meanwhile."""
     consumer = bench.stream.consumer("c")
     consumer.pause("2h")
     found: list[int] = []
@@ -131,7 +132,7 @@ def test_who_waits_for_the_end_of_a_pause_looks_at_the_clock(bench: Bench) -> No
         reader = threading.Thread(target=lambda: found.extend(one.seq for one in consumer.fetch(1, timeout=600)))
         reader.start()
         assert is_waiting.wait(60)
-        with bench.stream.locked():  # it has looked, and nothing is to come
+        with bench.stream.locked():  # the thread has looked, and nothing is due
             bench.clock.jump(2 * HOUR)
         reader.join(timeout=60)
     assert found == [1] and looks[:2] == [1.0, 1.0]
@@ -195,7 +196,7 @@ def test_after_a_jump_back_between_stop_and_start_nothing_waits_longer_than_ack_
 @pytest.mark.parametrize("kill", [False, True])
 @pytest.mark.parametrize("folds", [False, True])
 def test_after_a_jump_back_a_wait_that_was_prolonged_is_bounded_too(bench: Bench, kill: bool, folds: bool) -> None:
-    """The delivery itself was long ago, and is no sign of the jump; that it was prolonged just now is one."""
+    """The delivery itself was long ago and does not reveal the jump; that its wait was prolonged just now does."""
     consumer = bench.stream.consumer("c", ack_wait="6s")
     (message,) = consumer.fetch(1, timeout=0)
     for _ in range(2000):
@@ -211,7 +212,7 @@ def test_after_a_jump_back_a_wait_that_was_prolonged_is_bounded_too(bench: Bench
 
 
 def test_a_delayed_nak_waits_on_over_a_stop(bench: Bench) -> None:
-    """Where the clock did not go back, what was asked for counts, however long that is."""
+    """If the clock was not set back, the requested delay counts, however long it is."""
     (message,) = bench.stream.consumer("c", ack_wait="6s", max_ack_pending=1).fetch(1, timeout=0)
     message.nak(delay="1h")
     bench.reopen(jump=60 * S)
@@ -233,7 +234,7 @@ def test_after_a_jump_forward_between_stop_and_start_only_what_is_due_by_the_clo
     consumer = bench.stream.consumer("c", ack_wait="30m", backoff=["30m", "3h"], max_deliver=9)
     consumer.fetch(2, timeout=0)
     bench.clock.advance(1800 * S)
-    assert bench.fetch(1) == [1]  # again: its next wait is of 3 h
+    assert bench.fetch(1) == [1]  # redelivered: its next wait is 3 h
     bench.reopen(FORWARD)
     assert bench.fetch(3) == [2, 3, 4]
 
@@ -241,7 +242,7 @@ def test_after_a_jump_forward_between_stop_and_start_only_what_is_due_by_the_clo
 @jumps
 @pytest.mark.parametrize("kill", [False, True])
 def test_a_jump_while_it_ran_does_not_make_everything_due_after_it(bench: Bench, jump: int, kill: bool) -> None:
-    """What was delivered before the jump, and what after it, is told in the clock's new times."""
+    """Deliveries before and after the jump are both reported in the clock's new times."""
     assert bench.fetch(1, ack_wait="20s") == [1]
     bench.clock.jump(jump)
     bench.clock.advance(5 * S)

@@ -1,4 +1,4 @@
-"""A database that is closed while others wait for its messages, dropped without being closed, opened twice."""
+"""A database that is closed while others wait for its messages, dropped without a close, or opened twice."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_database_that_is_dropped_is_closed_when_it_is_collected(tmp_path: Pat
 
 
 def test_who_opens_a_database_again_that_was_dropped_gets_it(tmp_path: Path) -> None:
-    gc.disable()  # garbage that nobody has collected yet
+    gc.disable()  # garbage that has not been collected yet
     try:
         penstock.open(tmp_path).stream("S").publish("S", b"x")
         with pytest.warns(ResourceWarning, match="unclosed"):

@@ -1,4 +1,4 @@
-"""Consumers of the library: JetStream's rules with no server, for threads and for an event loop."""
+"""Consumers of the library: JetStream's rules without a server, for threads and for an event loop."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def seqs(messages: Any) -> list[int]:
     return [msg.seq for msg in messages]
 
 
-# What comes.
+# Deliveries.
 
 
 def test_a_fetch_gives_what_there_is_and_knows_its_place(orders: penstock.Stream) -> None:
@@ -95,7 +95,7 @@ def test_consumers_go_on_where_they_were(root: Path) -> None:
         info = consumer.info()
         assert (info.delivered.stream_seq, info.ack_floor.stream_seq, info.num_ack_pending) == (3, 1, 1)
         assert seqs(consumer.fetch(10)) == [4, 5]
-        assert two.seq == 2  # pending: it comes after its ack_wait
+        assert two.seq == 2  # pending: it is redelivered after ack_wait
 
 
 def test_the_policies_are_jetstreams(orders: penstock.Stream) -> None:
@@ -126,7 +126,7 @@ def test_ack_policy_all_takes_those_before_with_it(orders: penstock.Stream) -> N
     assert not message.ack() and none.info().num_ack_pending == 0
 
 
-# What is not acknowledged.
+# Redelivery.
 
 
 def test_what_is_not_acknowledged_comes_again(root: Path, clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
@@ -149,7 +149,7 @@ def test_what_is_not_acknowledged_comes_again(root: Path, clock: FakeClock, capl
 
 
 def test_a_deadline_is_the_same_after_the_store_was_opened_again(root: Path, clock: FakeClock) -> None:
-    """It once moved by an ack_wait with every open."""
+    """Every open once moved it by an ack_wait."""
     with penstock.open(root, durability="os", clock=clock) as db:
         db.stream("S").publish("S", b"1")
         db.stream("S").consumer("c", ack_wait="10s").fetch(1)
@@ -317,7 +317,7 @@ def test_a_fetch_that_waits_hears_of_the_end(db: penstock.Database, orders: pens
 
 
 def wait_for_listener(stream: penstock.Stream) -> None:
-    """Until somebody waits for news of the stream, a hundred seconds at most."""
+    """Wait until a listener for the stream's events is registered, a hundred seconds at most."""
     for _ in range(20_000):
         if stream.listeners:
             return
@@ -325,7 +325,7 @@ def wait_for_listener(stream: penstock.Stream) -> None:
     raise AssertionError("nobody waits")
 
 
-# Many at once.
+# Many threads.
 
 
 @pytest.mark.parametrize("retention", ["limits", "workqueue", "interest"])
@@ -335,7 +335,7 @@ def test_each_message_goes_to_one_of_many_threads(db: penstock.Database, retenti
     total, got, is_done = 3000, [], threading.Event()
 
     def work(handle: penstock.Consumer) -> None:
-        for msg in handle.messages(prefetch=3):  # until it is closed
+        for msg in handle.messages(prefetch=3):  # until the database is closed
             got.append(msg.seq)
             msg.ack()
             if len(got) >= total:
@@ -369,7 +369,7 @@ def test_a_work_queue_forgets_what_is_done(db: penstock.Database) -> None:
     assert stream.state().messages == 0
 
 
-# Consumers come and go.
+# Creating, changing and deleting consumers.
 
 
 def test_options_that_differ_update_it_where_they_may(orders: penstock.Stream) -> None:
@@ -408,7 +408,7 @@ def test_one_without_a_name_goes_with_its_handle(db: penstock.Database, root: Pa
         assert len(stream.consumers()) == 1 and closed.name
         stream.publish("S", b"1")
         assert stream.state().messages == 1
-    assert stream.consumers() == [] and stream.state().messages == 0  # nobody wants it any more
+    assert stream.consumers() == [] and stream.state().messages == 0  # no consumer wants it any more
     closed.close()
     with pytest.raises(errors.StoreClosed, match=r"this handle of consumer .* is closed"):
         closed.fetch()
@@ -532,7 +532,7 @@ def test_a_forked_child_is_refused(orders: penstock.Stream) -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of a fork with threads, from Python 3.12 on
 def test_a_double_ack_survives_a_kill(root: Path) -> None:
-    """What `ack(sync=True)` returned for is in the files, whatever becomes of the process."""
+    """What `ack(sync=True)` has confirmed is in the files, whatever happens to the process."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -566,7 +566,7 @@ def test_a_double_ack_is_refused_while_the_disk_fails(root: Path, kind: str) -> 
         for msg in messages[1:3]:
             with pytest.raises(errors.DiskFull):
                 msg.ack(sync=True)
-        assert messages[3].ack() and seqs(consumer.fetch(1)) == [6]  # what need not be on the disk goes on
+        assert messages[3].ack() and seqs(consumer.fetch(1)) == [6]  # calls that need not reach the disk still work
         with pytest.raises(errors.DiskFull):
             stream.consumer("other")
         disk.clear_faults()
@@ -684,7 +684,7 @@ def test_a_fetch_that_is_cancelled_keeps_nothing_back(root: Path) -> None:
             assert not stream._news
             await stream.publish("S", b"1")
 
-            # The lock is another thread's: the fetch goes on in a thread when its task is cancelled.
+            # Another thread holds the lock: the fetch continues in its thread when the task is cancelled.
             has_lock, may_go = threading.Event(), threading.Event()
 
             def hold() -> None:

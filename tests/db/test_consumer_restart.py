@@ -1,4 +1,4 @@
-"""What consumers know is the same after the store was opened again, whatever was done to them before."""
+"""The state of consumers is the same after the store was opened again, whatever was done to them before."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILTERS: list[Any] = [None, "s.a", "s.*", "s.>", ["s.a", "s.c.*"]]
 
 
 def known(stream: penstock.Stream) -> dict[str, Any]:
-    """What there is to know of a stream's consumers, but for when they last moved, which is not kept."""
+    """The state of a stream's consumers, except the times of their last activity, which are not stored."""
     found = {}
     for name in stream.consumers():
         info = stream.consumer(name).info()
@@ -60,7 +60,8 @@ def use(rng: random.Random, consumer: penstock.Consumer, choice: int) -> None:
         else:
             consumer.reset()
     elif choice == 9:
-        # Not the filter: where it went by what another filter did not want is not kept, as in the reference.
+        # The filter is not changed: the position that the consumer reached by skipping messages under another filter
+        # is not stored, as in nats-server.
         consumer.stream.consumer(
             consumer.name, max_ack_pending=rng.choice([-1, 5, 1000]), description=str(rng.random())
         )
@@ -92,7 +93,7 @@ def test_nothing_is_forgotten_at_a_stop(root: Path, clock: FakeClock, seed: int,
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of a fork with threads, from Python 3.12 on
 @pytest.mark.parametrize("seed", range(4))
 def test_nothing_is_forgotten_when_the_process_just_ends(root: Path, clock: FakeClock, seed: int) -> None:
-    """As after kill -9: what was written down is there, and everything was, at the latest when the call returned."""
+    """As after kill -9: the changes that were written are there, which are all of them once the call has returned."""
     for turn in range(4):
         reading, writing = os.pipe()
         pid = os.fork()

@@ -1,4 +1,6 @@
-"""Many threads at one stream's consumers: whatever they do at once, each message is done once, and the end is clean."""
+"""Many threads use one stream's consumers: whatever they do concurrently, each message is processed once, and the end
+is clean.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from penstock import errors
 
 
 class Crew:
-    """Threads that do something until they are told to stop; what they raise is kept."""
+    """Threads that repeat something until they are stopped; their exceptions are kept."""
 
     def __init__(self) -> None:
         self.is_over = threading.Event()
@@ -28,7 +30,7 @@ class Crew:
                     work(*arguments)  # type: ignore[operator]
             except allowed:
                 pass
-            except BaseException as error:  # noqa: BLE001 - the test looks at it
+            except BaseException as error:  # noqa: BLE001 - checked by the test
                 self.raised.append(error)
                 self.is_over.set()
 
@@ -61,7 +63,7 @@ def test_naks_pauses_and_double_acks_from_all_sides_lose_nothing(root: Path, dur
                 elif choice < 0.2:
                     msg.in_progress()
                 elif choice < 0.25:
-                    continue  # it comes again by itself
+                    continue  # it is redelivered by itself
                 elif msg.ack(sync=choice > 0.9):
                     with lock:
                         done[int(msg.data)] += 1

@@ -1,4 +1,4 @@
-"""The writer's control socket: whom it serves, and that nothing that comes in ends it or holds it up."""
+"""The writer's control socket: which peers it serves, and that no request can end it or block it."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def run_as(uid: int, code: str, *args: str) -> str:
     return done.stdout
 
 
-# Who is served.
+# Which peers are served.
 
 
 @as_root
 def test_a_process_of_another_user_is_refused_before_it_has_said_anything(root: Path, db: penstock.Database) -> None:
-    """The name of an abstract socket stands in /proc/net/unix, for everybody: it once was all that was asked for."""
+    """The name of an abstract socket is in /proc/net/unix, readable for everybody: knowing it was once enough."""
     code = (
         "made = socket.socket(socket.AF_UNIX); made.settimeout(60)\n"
         "assert '@' + sys.argv[1] in open('/proc/net/unix').read()\n"
@@ -102,7 +102,9 @@ def test_the_owner_of_the_directory_is_served_by_a_writer_that_runs_as_root(root
 
 @as_root
 def test_an_impostor_at_the_name_of_a_writer_is_not_believed(root: Path) -> None:
-    """The writer goes, and a stranger who has read its name takes it: what he answers must not count as written."""
+    """The writer exits, and another user who has read the socket's name binds it: answers from there must not count as
+    written.
+    """
     penstock.open(root).close()
     code = (
         "made = socket.socket(socket.AF_UNIX); made.bind('\\0' + sys.argv[1]); made.listen()\n"
@@ -128,7 +130,7 @@ def test_an_impostor_at_the_name_of_a_writer_is_not_believed(root: Path) -> None
 
 
 def test_a_uid_that_may_stand_for_anybody_is_nobody_s(tmp_path: Path) -> None:
-    """In a container, those outside and the owner of a mounted directory may all be 65534."""
+    """In a container, users outside of it and the owner of a mounted directory may all have the uid 65534."""
     (tmp_path / "self").mkdir()
     (tmp_path / "sys" / "kernel").mkdir(parents=True)
     (tmp_path / "sys" / "kernel" / "overflowuid").write_text("65534\n")
@@ -143,7 +145,7 @@ def test_a_uid_that_may_stand_for_anybody_is_nobody_s(tmp_path: Path) -> None:
 
 @as_root
 def test_two_strangers_to_a_container_are_not_taken_for_one_another(root: Path) -> None:
-    """A store that belongs to a user without a number in the writer's namespace, and a peer who has none either."""
+    """The store belongs to a user without a number in the writer's namespace, and the peer has none either."""
     unshare = shutil.which("unshare")
     inside = [str(unshare), "--user", "--map-root-user"]
     if unshare is None or subprocess.run([*inside, "true"], capture_output=True, check=False).returncode != 0:
@@ -169,7 +171,7 @@ def test_two_strangers_to_a_container_are_not_taken_for_one_another(root: Path) 
         assert writer.communicate("\n")[0] == "['T']\n"
 
 
-# What is said.
+# Requests.
 
 DEEP = b"[" * 200_000
 ADOPT = {"op": "adopt", "account": "$G", "stream": "S", "job": "j", "tasks": [], "query": "q", "batch": 1}
@@ -217,7 +219,7 @@ ADOPT = {"op": "adopt", "account": "$G", "stream": "S", "job": "j", "tasks": [],
 def test_whatever_is_asked_is_answered_and_the_next_is_served(
     root: Path, db: penstock.Database, request_: bytes
 ) -> None:
-    """200,000 brackets once ended the thread: nothing could be written beside the server until it was started again."""
+    """200,000 brackets once ended the thread: nothing could be written beside the server until it was restarted."""
     db.stream("S")
     answer = say(root, request_ + b"\n")
     assert answer["error"] and answer["text"], answer
@@ -239,7 +241,7 @@ def test_a_failure_that_nobody_has_thought_of_is_answered(
     assert ask(root, create("T")) == {"name": "T"}
 
 
-# How much, and how slowly.
+# Number and speed of requests.
 
 
 def test_those_who_say_nothing_hold_nobody_up(root: Path, db: penstock.Database) -> None:
@@ -250,7 +252,7 @@ def test_those_who_say_nothing_hold_nobody_up(root: Path, db: penstock.Database)
 
 
 def test_so_many_that_all_places_are_taken_are_given_up_in_time(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each byte once began the wait anew: ten seconds for a byte were no end at all."""
+    """Each byte once restarted the timeout: a byte every ten seconds kept a connection open forever."""
     monkeypatch.setattr(door, "READ_S", 0.2)
     with penstock.open(root), ExitStack() as held:
         slow = [held.enter_context(connect(root)) for _ in range(2 * door.REQUESTS_MAX)]
@@ -258,11 +260,11 @@ def test_so_many_that_all_places_are_taken_are_given_up_in_time(root: Path, monk
             one.sendall(b"{")
         assert ask(root, create("T")) == {"name": "T"}
         assert b"did not arrive" in slow[0].recv(65536)
-        with connect(root) as dripping:  # an answer comes although it never stops
+        with connect(root) as dripping:  # the answer comes although the client keeps sending
             dripping.setblocking(False)
             answer = b""
             while not answer:
-                with suppress(BlockingIOError, BrokenPipeError):  # not read as fast as that, or answered already
+                with suppress(BlockingIOError, BrokenPipeError):  # not read as fast as it is sent, or answered already
                     dripping.send(b" ")
                 with suppress(BlockingIOError):
                     answer = dripping.recv(65536)
@@ -274,7 +276,7 @@ def test_the_store_closes_while_somebody_says_nothing(root: Path, monkeypatch: p
     with penstock.open(root), ExitStack() as held:
         slow = [held.enter_context(connect(root)) for _ in range(3)]
         slow[0].sendall(b"{")
-        ask(root, create("T"))  # the others have been taken by now
+        ask(root, create("T"))  # the other connections have been accepted by now
     penstock.open(root).close()
 
 
@@ -288,7 +290,7 @@ def test_what_is_too_long_is_refused_while_it_comes(
 
 
 def test_large_requests_are_read_one_at_a_time(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sixteen of the largest would be half a gigabyte. The second has its time when its turn comes."""
+    """Sixteen of the largest would be half a gigabyte. The timeout of the second starts when its turn comes."""
     monkeypatch.setattr(door, "LARGE", 100_000)
     with penstock.open(root) as db, connect(root) as first:
         db.stream("S")
@@ -308,7 +310,7 @@ def test_large_requests_are_read_one_at_a_time(root: Path, monkeypatch: pytest.M
 
 
 def test_too_many_open_files_do_not_end_it(root: Path) -> None:
-    """An error of accept once ended the thread."""
+    """An error of accept() once ended the thread."""
     code = """
 import json, logging, resource, socket, sys, threading, penstock
 from penstock.db.control_socket import ask
@@ -333,7 +335,7 @@ with penstock.open(sys.argv[1]) as db:
 
 
 def test_a_full_queue_is_waited_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A socket with a timeout is refused at once where the queue is full, which once failed the asker."""
+    """A connect with a timeout fails at once if the queue is full, which once failed the caller."""
     monkeypatch.setattr(door, "READ_S", 0.1)
     with penstock.open(root), ExitStack() as held:
         for _ in range(door.REQUESTS_MAX + 129):
@@ -347,7 +349,7 @@ def test_a_full_queue_is_waited_for(root: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_forked_child_does_not_keep_those_who_are_served(root: Path, db: penstock.Database) -> None:
-    """Their connections were copied into it: an asker would wait for it when the writer was killed."""
+    """The child inherited their connections: a caller would wait for the child when the writer was killed."""
     with connect(root) as made:
         made.sendall(b'{"op":"drop"')
         opened = db.root

@@ -1,4 +1,4 @@
-"""Readers beside a writer, in this process and in another: everything in order, never a torn row."""
+"""Readers beside a writer, in this process and in another one: every message in order, never a torn one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WRITER = Path(__file__).parents[1] / "support" / "writer.py"
 
 
 class Writer:
-    """A writing process and what it says."""
+    """A writing process and its output."""
 
     def __init__(self, root: Path, *arguments: object) -> None:
         self.process = subprocess.Popen(
@@ -65,7 +65,7 @@ def writing(root: Path, *arguments: object) -> Iterator[Writer]:
 
 
 def check_message(msg: penstock.Message) -> None:
-    """Is it whole? Its payload says which it is."""
+    """Check that a message is whole: its payload contains its sequence."""
     number = msg.data.split()[0] if msg.subject != "end" else b""
     if msg.subject == "keep.x":
         assert msg.data == payload(int(number))
@@ -76,7 +76,7 @@ def check_message(msg: penstock.Message) -> None:
         assert (msg.subject, msg.data) == ("end", b"")
 
 
-# In one process.
+# In the same process.
 
 
 def test_a_follower_in_another_thread_sees_what_is_published(root: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_follower_in_another_thread_sees_what_is_published(root: Path) -> None
         stream.publish("s.before", b"")
         found: list[int] = []
         half = threading.Event()
-        follower = stream.follow("s.a.*")  # it begins here, not when it is first asked
+        follower = stream.follow("s.a.*")  # it begins here, not at its first request
 
         def follow() -> None:
             for msg in follower:
@@ -122,7 +122,7 @@ def test_a_follower_ends_after_its_timeout_and_begins_where_it_is_told(root: Pat
 
 
 def test_a_reader_in_the_same_process_looks_again_at_each_question(root: Path) -> None:
-    """A read-only handle once answered `get` and `last` from the moment at which it was opened."""
+    """A read-only handle once answered `get` and `last` with the state from when it was opened."""
     with penstock.open(root) as db, penstock.open(root, read_only=True) as beside:
         stream = db.stream("S", subjects=["s.*"])
         reader = beside.stream("S")
@@ -276,7 +276,7 @@ def test_a_second_writer_learns_who_has_the_store(root: Path) -> None:
 
 
 def test_reading_many_blocks_needs_few_descriptors(root: Path) -> None:
-    """Each block that was read once kept its file open: a long stream ran out of descriptors."""
+    """Each block that was read once kept its file open: a long stream used up the descriptors."""
     script = f"""
 import resource, penstock, penstock.stream.config
 penstock.stream.config.BLOCK_SIZE_MAX = 32_000

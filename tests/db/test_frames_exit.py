@@ -1,4 +1,4 @@
-"""A query on a stream that ends early, in a process that then ends: no thread may still be reading for it."""
+"""A query on a stream that ends early, in a process that then exits: no thread may still be reading for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import penstock
 
-ROWS = 1_500_000  # more than any reader takes at once
+ROWS = 1_500_000  # more than any reader fetches at once
 RUN = """
 import sys, duckdb, penstock
 import pyarrow.compute as pc
@@ -60,6 +60,6 @@ def test_a_query_that_ends_early_lets_the_process_end(path: Path, case: str) -> 
 
 
 def test_the_extra_brings_what_timestamps_need() -> None:
-    """DuckDB makes a TIMESTAMP WITH TIME ZONE with pytz, and does not require it."""
+    """DuckDB creates a TIMESTAMP WITH TIME ZONE with pytz, but does not depend on it."""
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert any(one.startswith("pytz") for one in project["optional-dependencies"]["duckdb"])

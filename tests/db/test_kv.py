@@ -257,7 +257,7 @@ def test_many_keys_come_once_each_while_others_write(db: penstock.Database) -> N
     watcher = kv.watch(timeout=0)
     first = [next(watcher) for _ in range(300)]
     for n in range(0, 2000, 2):
-        kv.put(f"k{n}", b"new")  # the old entries go: history is 1
+        kv.put(f"k{n}", b"new")  # the old entries are removed: history is 1
     values = {entry.key: entry.value for entry in [*first, *watcher] if entry is not None}
     assert values == {f"k{n}": b"old" if n % 2 else b"new" for n in range(2000)}
 
@@ -401,7 +401,7 @@ def test_an_async_watch_can_be_closed_by_another_task(root: Path) -> None:
     run(work())
 
 
-# Everything at random.
+# Random operations.
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -458,7 +458,7 @@ def test_a_bucket_is_what_a_plain_model_says(db: penstock.Database, seed: int) -
 
 @pytest.mark.nats_py
 def test_clients_and_the_library_see_the_same_bucket(root: Path) -> None:
-    """Each writes what the other reads, in one process over one database."""
+    """The library reads what a client writes and the other way round, in one process over one database."""
 
     async def work() -> None:
         with penstock.open(root, durability="os") as db, penstock.Server(database=db) as server:

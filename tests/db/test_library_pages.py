@@ -1,5 +1,6 @@
-"""The pages on the library say what is so: their examples run, one after the other, as a reader would type them. So
-does the example of a job queue."""
+"""The pages on the library are correct: their examples run one after the other, as a reader would type them. So does
+the example of a job queue.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ def test_the_examples_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pyte
     count = 0
     for found in re.finditer(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         lines_before = text[: found.start(1)].count("\n")
-        code = compile("\n" * lines_before + found[1], str(DOCS / page), "exec")  # an error names the page's line
+        # so that an error names the page's line
+        code = compile("\n" * lines_before + found[1], str(DOCS / page), "exec")
         exec(code, names)
         count += 1
     assert count > 3

@@ -1,4 +1,4 @@
-"""PENSTOCK says what a directory is. Where it does not hold, the streams say enough: it locks nobody out."""
+"""PENSTOCK marks a directory as a store. If it is damaged, the streams are evidence enough: no user is locked out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def newer(version: int) -> bytes:
 
 
 def check_opens(root: Path, bad: bytes | None) -> None:
-    """Readers read and write nothing; the next writer puts it right; each says so, once."""
+    """Readers open the store and write nothing; the next writer repairs the marker; each reports it once."""
     for read_only in (True, False):
         with penstock.open(root, read_only=read_only) as db:
             assert [message.data for message in db.stream("S").read()] == [b"kept"]
@@ -110,7 +110,7 @@ def test_a_newer_store_is_refused_and_left_alone(store: Path, marker: bytes) -> 
 
 
 def test_a_damaged_marker_over_a_newer_stream_is_refused(store: Path) -> None:
-    """Nobody knows what else that version has changed."""
+    """It is unknown what else that version has changed."""
     (store / "PENSTOCK").write_bytes(b"?")
     path = store / "$G" / "S" / "config.json"
     body = path.read_bytes().rpartition(b"\nxxh64 ")[0].replace(b'"format": 1', b'"format": 2')

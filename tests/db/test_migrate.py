@@ -25,7 +25,7 @@ def line(seq: int, subject: str = "s.1", payload: bytes | None = None, **more: o
 
 
 def put(root: Path, lines: Iterable[str | bytes], name: str = "S") -> Path:
-    """An old file where the stream NAME will be."""
+    """Write an old file for the stream NAME."""
     with penstock.open(root):
         pass
     path = root / "$G" / name / "messages.jsonl"
@@ -128,7 +128,7 @@ BAD_LINES: list[str | bytes] = [
 
 @pytest.mark.parametrize("number", range(len(BAD_LINES)))
 def test_a_line_that_cannot_be_taken_is_set_aside_with_its_number(root: Path, number: int) -> None:
-    """A refused subject once shifted the sequences behind it, and its payload was nowhere afterwards."""
+    """A refused subject once shifted the sequences behind it, and its payload was lost."""
     bad = BAD_LINES[number]
     raw = bad.encode() if isinstance(bad, str) else bad
     path = put(root, [line(1), bad, "", line(2), line(10)])
@@ -158,7 +158,7 @@ def test_what_the_stream_would_refuse_today_is_migrated_and_then_held_to_its_lim
 
 
 def test_a_file_beside_other_messages_is_set_aside_where_it_differs(root: Path) -> None:
-    """Sequences that the stream used already for something else once made the old messages vanish."""
+    """If the stream already used its sequences for other messages, the old messages once vanished."""
     with penstock.open(root) as db:
         db.stream("S", subjects=["s.*"]).publish_many([("s.new", b"new 1"), ("s.new", b"new 2")])
     path = put(root, [line(1), line(2), line(3)])
@@ -193,7 +193,7 @@ def test_many_messages_and_small_blocks(root: Path) -> None:
 
 
 def left_of(image: Path) -> tuple[set[int], set[int]]:
-    """The sequences in the old file and those in the blocks of a crash image, seen without a change to it."""
+    """The sequences in the old file and those in the blocks of a crash image, read without changing it."""
     folder = image / "$G" / "S"
     old: set[int] = set()
     if (folder / "messages.jsonl").exists():
@@ -204,7 +204,7 @@ def left_of(image: Path) -> tuple[set[int], set[int]]:
         with penstock.open(image, read_only=True) as db:
             return old, {msg.seq for msg in db.stream("S").read()}
     except penstock.PenstockError:
-        return old, set()  # the stream was not there yet
+        return old, set()  # the stream did not exist yet
 
 
 @pytest.mark.parametrize("durability", ["disk", "lazy"])

@@ -47,7 +47,7 @@ def noise(size: int) -> bytes:
     return os.urandom(size)
 
 
-# In and out.
+# Put and get.
 
 
 def test_an_object_lies_as_the_clients_write_it(db: penstock.Database, files: ObjectStore) -> None:
@@ -196,7 +196,7 @@ def test_an_object_that_is_deleted_is_gone(files: ObjectStore) -> None:
         files.put("", b"")
 
 
-# What is said of them.
+# Listing and metadata.
 
 
 def test_objects_are_listed_and_watched(files: ObjectStore) -> None:
@@ -244,7 +244,7 @@ def test_links_lead_to_objects(db: penstock.Database, files: ObjectStore) -> Non
     assert files.get("link").data == b"data" and files.get("link").info == info
     assert files.info("link").link.bucket == "other" and files.info("link").link.name == "real"
     files.put("own", b"mine")
-    files.add_link("link", "own")  # a link may be led elsewhere
+    files.add_link("link", "own")  # a link may be changed to another object
     assert files.get("link").data == b"mine"
     with pytest.raises(errors.BadLink, match="is a link itself"):
         files.add_link("chain", files.info("link"))

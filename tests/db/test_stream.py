@@ -1,4 +1,4 @@
-"""The library's face of a stream: what goes in, what comes out, what a configuration changes. Behaviours S1."""
+"""The library's stream interface: publishing, reading, and what a configuration changes. Behaviours S1."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def msg_id(name: str) -> dict[str, str]:
 
 
 def copy_of(root: Path, name: str = "copy") -> Path:
-    """What a killed process would leave: the files as they are, no lock held."""
+    """The files that a killed process would leave: a copy of them as they are, without the lock."""
     target = root.parent / name
     shutil.copytree(root, target, ignore=shutil.ignore_patterns("*.tmp"))  # which a thread may be about to rename
     return target
@@ -264,7 +264,7 @@ def test_an_expected_stream_and_message_id_must_match(root: Path) -> None:
 
 
 def test_a_refused_message_before_it_does_not_change_the_last_id(root: Path) -> None:
-    """A run of plain messages that were all refused once made the stream forget the last id."""
+    """A run of plain messages that were all refused once made the stream forget the last message id."""
     with penstock.open(root) as db:
         stream = db.stream("S")
         stream.publish("S", b"", msg_id("one"))
@@ -500,7 +500,7 @@ def test_the_state_counts_what_is_there(ten: penstock.Stream) -> None:
     assert (state.messages, state.bytes, state.first_seq, state.last_seq, state.first_time) == (0, 0, 11, 10, None)
 
 
-# Away.
+# Removals.
 
 
 def test_deletes_say_how_many_there_were(ten: penstock.Stream) -> None:

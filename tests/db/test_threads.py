@@ -1,4 +1,6 @@
-"""Many threads on one stream: every ack is its own and can be read, syncs are shared, a close loses nothing."""
+"""Many threads on one stream: each caller gets its own ack for a message that can be read, syncs are shared, a close
+loses nothing.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ THREADS = 8
 
 
 def run_all(*works: Callable[[], None]) -> None:
-    """Run each in a thread, all at once; the first error is raised."""
+    """Run each function in a thread, all at once; raise the first error."""
     start = threading.Barrier(len(works))
 
     def begin(work: Callable[[], None]) -> None:
@@ -186,7 +188,7 @@ def test_a_close_while_others_publish_loses_nothing_that_was_acknowledged(root: 
 
 
 def test_followers_that_come_and_go_miss_no_wakeup(root: Path) -> None:
-    """A list of followers that changed while it was walked once left one of them asleep."""
+    """The list of followers changed during an iteration, which once left one of them asleep."""
     count = 300
     with penstock.open(root, durability="os") as db:
         stream = db.stream("S")
