@@ -38,7 +38,7 @@ class Raw:
                 os.close(folder)
 
     def clear(self) -> None:
-        """Give the space and the page cache back."""
+        """Free the disk space and the page cache."""
         self.close()
         for path in self._folder.iterdir():
             path.unlink()

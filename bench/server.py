@@ -1,8 +1,8 @@
-"""What the server benches share: the sides, a process for each slice, a bare client, turns, and how a row is written.
+"""Shared by the server benches: the sides, a process for each slice, a bare client, turns, and result rows.
 
-Sides take turns in an order by chance, one server at a time, each in a process and an empty directory of its own on the
-same disk; a rate is the median of its rounds. Before a slice everything older is on the disk: nobody pays for what
-another left in the page cache.
+Sides take turns in random order, one server at a time, each in a separate process and an empty directory on the same
+disk; a rate is the median of its rounds. Before each slice all older data is flushed to disk, so that no side pays for
+another's dirty pages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bench.harness import Bench, median
 
 ROUNDS = 3
 ROUNDS_UNSTEADY = 7  # where a slice hangs on what the host gives its guest just then: fresh memory, a place to run
-CALM = 0.1  # of the processors: a slice in which others take more is taken again
+CALM = 0.1  # of the processors: a slice in which other processes use more is repeated
 CALM_WAIT_S = 3.0
 SLICES_MAX = 3
 KERNEL = "2"  # the parent of the kernel's own threads
@@ -35,7 +35,7 @@ STREAM = {"name": "S", "subjects": ["bench.>"], "storage": "file", "allow_direct
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A server with its settings, and what its acknowledgement promises."""
+    """A server with its settings, and the guarantee of its acknowledgement."""
 
     name: str
     program: str  # "nats-server" or "penstock"
@@ -121,7 +121,7 @@ class Running:
         self.request(f"$JS.API.STREAM.CREATE.{config['name']}", config)
 
     def memory(self) -> dict[str, int]:
-        """Resident bytes, and the share of them that is its own (pages that several map count in part)."""
+        """Resident bytes, and its proportional share of them (a page that several processes map counts in part)."""
         lines = Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines()
         found = {line.split(":")[0]: line.split()[1] for line in lines if line.startswith(("Rss", "Pss:"))}
         return {name.lower(): int(kib) * 1024 for name, kib in found.items()}
@@ -147,7 +147,7 @@ Answer = dict[str, Any]
 
 
 class Taken:
-    """What each side answered in its rounds."""
+    """The answers of each side, by round."""
 
     def __init__(self, answers: dict[Side, list[Answer]]) -> None:
         self.answers = answers
@@ -200,7 +200,7 @@ def take_turns(
 
 
 def _slice(bench: Bench, side: Side, measure: Callable[[Running], Answer]) -> tuple[float, Answer]:
-    """What others took of the processors meanwhile, and the answer."""
+    """The share of the processors that other processes used meanwhile, and the answer."""
     folder = bench.place("server")
     try:
         with side.start(folder) as server:
@@ -215,7 +215,7 @@ def _slice(bench: Bench, side: Side, measure: Callable[[Running], Answer]) -> tu
 
 
 def _wait_for_calm(pid: int) -> None:
-    """Let somebody else's burst pass; not for long."""
+    """Wait briefly for other processes' load to pass."""
     stop = time.monotonic() + CALM_WAIT_S
     while time.monotonic() < stop:
         before = _Cpu.now(pid)
@@ -247,7 +247,7 @@ class _Cpu:
         return cls(user + nice + system + sum(rest), user + nice + system, ours)
 
     def others_share(self, before: _Cpu) -> float:
-        """What neither the server nor we with the generator took since `before`, of all processors."""
+        """The share of all processors used since `before` by others than the server, this process and the generator."""
         taken = (self.busy - before.busy) - (self.ours - before.ours)
         return max(0.0, taken / max(1, self.all - before.all))
 

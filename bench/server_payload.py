@@ -1,9 +1,9 @@
 """How many bytes a second with larger payloads: `os` to nats-server, synced to the disk's own bandwidth?
 
-The other side of the synced row is a bare loop of pwrite and fdatasync, with as many bytes to a sync as the server's
-commits had. The disk's count of flushes tells (one sync may be several: the loop's own are counted first); where the
-kernel keeps none, half a window is taken. The loop takes its turn like a server: begun right after files were removed,
-it would have their memory back, which a guest that waits has to ask its host for again.
+The baseline of the synced row is a bare loop of pwrite and fdatasync, with as many bytes per sync as the server's
+commits had. That size comes from the disk's count of flushes (one sync may cause several, so the loop's own are counted
+first); if the kernel keeps no such count, half a window is assumed. The loop takes its turn like a server: started
+right after files were removed, it would reuse their memory, which an idle guest must request from its host again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class BareSide(Side):
 
 
 class BareLoop(Running):
-    """What stands in a server's place: nothing listens."""
+    """A placeholder for a server: nothing listens."""
 
     def __init__(self, side: Side, folder: Path) -> None:
         self.side, self.folder, self.pid = side, folder, os.getpid()
@@ -111,7 +111,7 @@ def _flushes_of_a_sync(folder: Path) -> float:
 
 
 def _flushes(path: Path) -> int | None:
-    """How often the disk of `path` was told to flush its cache; None where the kernel does not say."""
+    """How many cache flushes the disk of `path` has received; None if the kernel does not count them."""
     device = os.stat(path).st_dev
     counts = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat")
     fields = counts.read_text().split() if counts.exists() else []

@@ -1,7 +1,7 @@
-"""What comes and goes in the soak: streams with their consumers, connections, subscriptions, buckets and object stores.
+"""The changing load of the soak: streams with their consumers, connections, subscriptions, buckets and object stores.
 
-A cycle makes something, uses it and deletes it, by chance in one of several ways; `start` runs all of them beside each
-other until the load is over.
+A cycle creates something, uses it and deletes it in one of several randomly chosen ways; `start` runs all cycles
+concurrently until the load is over.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Life:
 
 
 async def stream_life(load: Load, client: Client, chance: random.Random, name: str, storage: StorageType) -> None:
-    """A stream with limits by chance, some of what can be done with it, and its end."""
+    """A stream with random limits, some operations on it, and its deletion."""
     js = jetstream(client)
     config = _stream_config(chance, name, storage)
     await js.add_stream(config)
@@ -321,7 +321,7 @@ async def nats_connection(load: Load, client: Client, chance: random.Random) -> 
 
 
 async def raw_connection(load: Load, client: Client, chance: random.Random) -> None:
-    """Connects and goes in one of the ways in which clients go."""
+    """Connects and disconnects in one of the ways in which clients do."""
     await chance.choice((_go_with_subscriptions, _go_within_a_payload, _say_nothing, _say_nonsense, _go_while_pulling))(
         load, chance
     )
@@ -398,7 +398,7 @@ async def subscriptions(load: Load, wire: Wire, chance: random.Random) -> None:
 
 
 async def bucket(load: Load, client: Client, chance: random.Random, n: int) -> None:
-    """A bucket with a watcher that hears of each change."""
+    """A bucket with a watcher that receives each change."""
     js, name = jetstream(client), f"B{n % NAMES}"
     storage = chance.choice([StorageType.FILE, StorageType.MEMORY])
     kv = await js.create_key_value(

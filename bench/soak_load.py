@@ -1,4 +1,4 @@
-"""What all parts of the soak share: the server's address, who counts actions and errors, and when it is over."""
+"""Shared by all parts of the soak: the server's address, counts of actions and errors, and the end of the load."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from nats.js.client import JetStreamContext
 
 from bench.soak_wire import WAIT_S, Wire
 
-CYCLE_S_MAX = 120.0  # what takes longer hangs, and is counted as an error
+CYCLE_S_MAX = 120.0  # a longer cycle counts as hung, which is an error
 CYCLES_MAX = 1_000_000
 ERROR_SIZE_MAX = 160
 Cycle = Callable[["Load", random.Random, int], Awaitable[None]]
 
 
 class Unexpected(Exception):
-    """The server did something else than it should."""
+    """The server behaved incorrectly."""
 
 
 @dataclass(slots=True)

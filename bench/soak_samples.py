@@ -1,6 +1,6 @@
-"""What the soak takes of the server while it runs, and what it concludes from it.
+"""Samples of the server's resources during a soak, and the verdict on them.
 
-A `Sample` is the server at one moment. `judge` compares two windows of the run, and the load's beginning with its end.
+A `Sample` is the server at one moment. `judge` compares two windows of the run, and the start of the load with its end.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Where samples of one server come from."""
+    """The source of samples of one server."""
 
     pid: int
     monitor_port: int
@@ -87,7 +87,7 @@ def _numbers(text: str) -> dict[str, int]:
 
 
 def disk_size(folder: Path) -> int:
-    """What the files below take of the disk; they may come and go meanwhile."""
+    """The disk space used by the files below; files may appear and vanish meanwhile."""
     size = 0
     for where, _, names in os.walk(folder):
         for name in names:
@@ -98,7 +98,7 @@ def disk_size(folder: Path) -> int:
     return size
 
 
-# What is concluded.
+# The verdict.
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,5 +200,5 @@ class Taken:
 
 
 def _row(measure: Measure, *moments: list[Sample]) -> Row:
-    """Of each window the median: a subscriber that is cut off just then is no change."""
+    """The median of each window, so that a subscriber being disconnected at that moment does not count as a change."""
     return Row(measure, *(statistics.median(map(measure.of, samples)) for samples in moments))

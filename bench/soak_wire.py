@@ -1,6 +1,6 @@
-"""A bare client connection for the soak: asyncio streams and the protocol's own lines, so that a message costs little.
+"""A bare client connection for the soak: asyncio streams and raw protocol lines, so that a message costs little.
 
-`Wire` reads only while one of its methods waits. A connection that nobody reads is what a slow subscriber is.
+`Wire` reads only while one of its methods waits. A connection that is not read acts as a slow subscriber.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ READ_SIZE = 1 << 16
 
 
 class WireError(Exception):
-    """The server said something else than what was asked for, or nothing."""
+    """The server sent an unexpected answer, or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +92,12 @@ class Wire:
         self._writer.write(data)
 
     async def flush(self) -> None:
-        """What was sent is in the system's buffers, or nearly."""
+        """Wait until most of the sent bytes are in the system's buffers."""
         async with asyncio.timeout(WAIT_S):
             await self._writer.drain()
 
     async def ping(self) -> list[Frame]:
-        """The server has worked on all that was sent; the messages that came meanwhile."""
+        """Wait until the server has processed everything sent; return the messages that arrived meanwhile."""
         self.send(b"PING\r\n")
         async with asyncio.timeout(WAIT_S):
             await self._writer.drain()
@@ -111,7 +111,7 @@ class Wire:
             pass  # the other side was first
 
     def abort(self) -> None:
-        """Reset the connection: the server hears no goodbye."""
+        """Reset the connection without an orderly close."""
         wire = self._writer.get_extra_info("socket")
         wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._writer.transport.abort()
@@ -125,7 +125,7 @@ class Wire:
         return found
 
     async def frame(self) -> Frame:
-        """The next message; a PONG that nobody waits for is passed over."""
+        """The next message; an unexpected PONG is skipped."""
         async with asyncio.timeout(WAIT_S):
             while (frame := await self._next()) is None:
                 pass

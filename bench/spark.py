@@ -1,4 +1,4 @@
-"""What the Spark benches share: a fresh JVM in a child process, clocks for all its processes, ready-made batches."""
+"""Shared by the Spark benches: a fresh JVM in a child process, clocks for all its processes, prepared batches."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ def read_store(spark: SparkSession, path: str, **options: Any) -> DataFrame:
 
 
 def ready_made(spark: SparkSession, path: str, columns: Sequence[str] | None = None) -> DataFrame:
-    """As many rows as the store's, in the same batches and tasks, but each task has its one batch ready: what is left
-    is Spark's own part."""
+    """As many rows as the store's, in the same batches and tasks, but from one prepared batch per task: the time is
+    Spark's own overhead."""
     from penstock.spark.source.source import PenstockSource
 
     spark.dataSource.register(_ready_made_source(PenstockSource))
@@ -141,7 +141,7 @@ def _ready_made_source(base: type[DataSource]) -> type[DataSource]:
 
 
 def scan_only(spark: SparkSession, path: str, cores: int) -> list[dict[str, Any]]:
-    """The scan in the workers and nothing else: two tasks, on as many cores together, each gives one row of clocks."""
+    """Only the scan in the workers: two tasks on two cores at once, each returning one row of clocks."""
     from penstock.spark.source.source import PenstockSource
 
     spark.dataSource.register(_scan_only_source(PenstockSource, sorted(os.sched_getaffinity(0))[:cores]))

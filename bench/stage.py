@@ -1,4 +1,4 @@
-"""A server made ready for an operation: streams that are filled, consumers, connections; what `stalls` needs of it."""
+"""A server prepared for an operation of `stalls`: filled streams, consumers, connections."""
 
 from __future__ import annotations
 

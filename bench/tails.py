@@ -50,7 +50,7 @@ def _ask(bench: Bench, servers: dict[Side, Running], client: str, kind: str, is_
     chance = random.Random(11)
     count = bench.size(3_000, 300)
     for _ in range(bench.size(SLICES, 1)):
-        for side in chance.sample(list(servers), len(servers)):  # none always follows the same other
+        for side in chance.sample(list(servers), len(servers)):  # no side always follows the same one
             found[side].append(_slice(client, kind, servers[side].port, count, go))
     where = "one processor busy" if is_busy else "quiet"
     for part in PARTS:
@@ -75,7 +75,7 @@ def _slice(client: str, kind: str, port: int, count: int, go: Path | None) -> di
 
 @contextmanager
 def hog() -> Iterator[None]:
-    """A process that wants a processor all the time."""
+    """A process that keeps one processor busy."""
     process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         yield

@@ -1,4 +1,4 @@
-"""One request at a time through nats-py, and how long each took: what `bench/load/go` does in Go.
+"""One request at a time through nats-py, with the time that each took: the counterpart of `bench/load/go`.
 
 python -m bench.tails_client core|publish|put PORT COUNT WARM
 """

@@ -24,8 +24,8 @@ from story import Story
 import penstock
 
 THREADS = 4
-HOPELESS = 50  # every so-manieth job can never be done
-CLUMSY = 7  # every so-manieth fails at its first try
+HOPELESS = 50  # one job in so many always fails
+CLUMSY = 7  # one job in so many fails at its first try
 
 
 def main() -> None:
