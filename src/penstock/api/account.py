@@ -40,7 +40,7 @@ REOPEN_S_MAX = 60.0  # up to this, because reading a large stream takes long
 class JetStreamAccount:
     """The streams of one account on the server. Belongs to the loop's thread.
 
-    Always true: `streams` has every open stream of the database, at most one turn of the loop after it was opened.
+    Always true: `streams` has every open stream of the database, at most one tick after it was opened.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class JetStreamAccount:
     def stream(self, name: str) -> StreamEndpoint:
         """The server's endpoint of a stream; StreamNotFound if there is none."""
         if name not in self.streams:
-            self.follow(name)  # the library may have created it in this turn of the loop
+            self.follow(name)  # the library may have created it in this tick
         endpoint = self.streams.get(name)
         if endpoint is None:
             raise StreamNotFound

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 NAMES_MAX = 1024
 LIST_MAX = 256
-SLICE = 16  # consumers described in one turn of the loop
+SLICE = 16  # consumers described in one tick
 IDENTITY = "Nats-Stream-Identity"
 _PAGE = Struct("server.JSApiConsumersRequest", {"offset": "int"})
 _NO_PAGE = {"total": 0, "offset": 0, "limit": 0, "consumers": []}

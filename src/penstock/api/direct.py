@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.api")
 PREFIX_SIZE = len(b"$JS.API.DIRECT.GET.")
-SLICE = 1024  # messages of a batch that leave in one turn of the loop …
+SLICE = 1024  # messages of a batch that leave in one tick …
 SLICE_BYTES = 1 << 20  # … or as many bytes
 RESULTS_MAX = 1024  # sequences in the reply to a multi_last
 END = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n"
@@ -136,7 +136,7 @@ class Direct:
             raise _Refused(BAD_REQUEST)
         return wanted
 
-    # Long work goes on in later turns of the loop.
+    # Long work goes on in later ticks.
 
     def _later(self, work: Work) -> None:
         self._work.append(work)

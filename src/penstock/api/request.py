@@ -1,6 +1,6 @@
 """Api: requests on $JS.API, from the subject to the reply. One for the server; the accounts share its queue.
 
-A request that can be answered at once is answered in the same turn of the loop. One that waits for the disk, or takes
+A request that can be answered at once is answered in the same tick. One that waits for the disk, or takes
 long, is queued behind the earlier requests of its connection, so that each connection gets its replies in order.
 """
 
@@ -35,7 +35,7 @@ TYPE = "io.nats.jetstream.api.v1."
 SYSTEM_RESPONSE = Endpoint("", 0, "system_response", lambda call: {})
 SYSTEM_NOUNS = ("ACCOUNT", "META", "SERVER")
 QUEUE_BYTES_MAX = 128 * 1024 * 1024  # of queued requests; ours, in addition to nats-server's limit on their count
-INLINE_S = 0.001  # time per turn of the loop for requests that are answered at once; later ones are queued
+INLINE_S = 0.001  # time per tick for requests that are answered at once; later ones are queued
 PREFIX_TOKENS_MAX = 3
 
 
@@ -122,7 +122,7 @@ class Api:
         return None if endpoint is None else (endpoint, tokens[-1:])
 
     def _has_time(self) -> bool:
-        """Whether this turn of the loop may answer one more request at once."""
+        """Whether this tick may answer one more request at once."""
         now = self._loop.time()
         if not self._turn_began:
             self._turn_began = now

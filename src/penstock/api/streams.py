@@ -42,8 +42,8 @@ NAMES_MAX = 1024
 LIST_MAX = 256
 SUBJECTS_AT_ONCE = 300  # more are checked beside the loop: each is compared with each other
 SUBJECTS_MAX = 100_000
-SLICE = 8  # streams described in one turn of the loop
-SUBJECT_SLICE = 2048  # subjects named in one turn of the loop
+SLICE = 8  # streams described in one tick
+SUBJECT_SLICE = 2048  # subjects named in one tick
 
 _INFO = Struct(
     "server.JSApiStreamInfoRequest", {"offset": "int", "deleted_details": "bool", "subjects_filter": "string"}

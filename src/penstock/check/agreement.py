@@ -1,6 +1,6 @@
-"""Whether summaries, CHECKPOINT and HEAD agree with the blocks: a checksum that holds does not tell.
+"""Whether summaries, CHECKPOINT and HEAD agree with the blocks, which valid checksums alone do not prove.
 
-An open believes them, within bounds. Each function returns the first difference in words, or None.
+An open trusts these files within bounds. Each function returns the first difference in words, or None.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SKIP = KINDS.index("skip")
 def summary_differs(
     summary: Summary, header: BlockHeader, scan: BlockScan, data: bytes | memoryview, next_seq: int | None
 ) -> str | None:
-    """How a summary differs from its block, every record of which holds; the next block begins at `next_seq`."""
+    """How a summary differs from its block, in which all records are valid; the next block begins at `next_seq`."""
     section = summary.section
     if summary.header != header:
         return "it has another header"
@@ -53,7 +53,7 @@ def summary_differs(
 
 
 def _ids_or_expiries_differ(summary: Summary, scan: BlockScan, data: bytes | memoryview) -> str | None:
-    """Those of messages that were erased since are still in the summary."""
+    """Compare ids and expiries. Those of messages erased since then may still be in the summary."""
     ids = {row: (time, hashed) for row, time, hashed in summary.ids}
     expiries = dict(summary.expiries)
     if not ids and not expiries and not len(IdsAndExpiries.of_scan(scan, data)):
@@ -87,7 +87,7 @@ def last_skipped(header: BlockHeader, scan: BlockScan, data: bytes | memoryview)
 
 
 class SnapshotOfBlocks(Snapshot):
-    """A stream as its blocks and their summaries tell it, without the checkpoint."""
+    """A stream recovered from its blocks and their summaries, without the checkpoint."""
 
     def _recover(self, limit: tuple[int, int] | None, head: Head | None) -> tuple[Report, Recovered]:
         report, headers = Report(), dict[int, BlockHeader]()

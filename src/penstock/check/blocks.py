@@ -148,7 +148,7 @@ class BlockChecker:
             self.note_unconfirmed(path, header, head.offset)
 
     def goes_on(self, path: str, header: BlockHeader, offset: int, stop: int) -> bool:
-        """Whether a whole record begins at `offset` and passes `stop`: then whoever has the block end there lies."""
+        """Whether a whole record begins at `offset` and passes `stop`: then the block does not end at `stop`."""
         data, _ = self.read_block(path, None)
         try:
             record = decode(data, offset, base_seq=header.base_seq, base_time=header.base_time, salt=header.salt)
@@ -202,7 +202,7 @@ class BlockChecker:
         self, path: str, header: BlockHeader, scan: BlockScan, data: memoryview, summary: Summary | None,
         head: Head | None, next_seq: int | None,
     ) -> None:  # fmt: skip
-        """Whether the summary and HEAD, whose checksums hold, say what the block says."""
+        """Check that the summary and HEAD, whose checksums are valid, agree with the block."""
         if summary is not None and (head is None or summary.data_size == head.offset):
             differs = summary_differs(summary, header, scan, data, next_seq)
             if differs is not None:
@@ -216,13 +216,13 @@ class BlockChecker:
             self.found.add("damaged file", self.paths.head, text, 0, HEAD_SLOT_SIZE)
 
     def note_unconfirmed(self, path: str, header: BlockHeader, stop: int) -> None:
-        """What a killed writer wrote after its last commit: readers stop before it."""
+        """Note the records that a killed writer wrote after its last commit: readers stop before them."""
         data, _ = self.read_block(path, None)
         self.found.notes += unconfirmed(path, header, data, stop, str(stop))
 
 
 def unconfirmed(path: str, header: BlockHeader, data: bytes | memoryview, stop: int, place: str) -> list[str]:
-    """A note where whole records of a block stand after `stop`, which is HEAD's place."""
+    """A note if whole records of a block follow `stop`, the end that HEAD has."""
     scan = scan_block(
         data, min(max(stop, RECORDS_START), len(data)), len(data), base_seq=header.base_seq,
         base_time=header.base_time, salt=header.salt, seq_min=header.first_seq,

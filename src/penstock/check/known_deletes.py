@@ -1,4 +1,4 @@
-"""What a stream's checkpoint and summaries know of its messages when blocks are damaged or gone.
+"""What a stream's checkpoint and summaries record about its messages when blocks are damaged or missing.
 
 Deletes are never undone: a sequence that a checkpoint or a control record has as deleted stays deleted.
 """
@@ -27,7 +27,7 @@ class KnownDeletes:
 
 
 def read_known_deletes(disk: Disk, paths: StreamPaths, stream_id: bytes, damaged: Collection[str] = ()) -> KnownDeletes:
-    """The deletes that the checkpoint and the summaries know, but for files that are `damaged`."""
+    """The deletes that the checkpoint and the summaries record, without the files in `damaged`."""
     found = KnownDeletes()
     is_used = os.path.exists(paths.checkpoint) and paths.checkpoint not in damaged
     checkpoint = decode_checkpoint(disk.read_file(paths.checkpoint)) if is_used else None

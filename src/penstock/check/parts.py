@@ -21,7 +21,7 @@ SAMPLE = 256
 
 @dataclass(frozen=True, slots=True)
 class StreamPart:
-    """A stream's small files, and what its index says of the blocks and sequences that should be there."""
+    """A stream's small files, and the blocks and sequences that should exist according to its index."""
 
     folder: StreamFolder
     has_writer: bool
@@ -60,7 +60,7 @@ def plan_parts(
 
 
 def whole_run(disk: Disk, folder: StreamFolder, has_writer: bool) -> BlockRun | None:
-    """All blocks of a stream as one run; None where neither copy of its configuration tells whose they are."""
+    """All blocks of a stream as one run; None if neither copy of its configuration has a valid stream id."""
     paths = StreamPaths(folder.root)
     identity = newest_identity(disk, folder)
     if identity is None:
@@ -95,7 +95,7 @@ def _id_of(name: str) -> int:
 
 
 def _fits(disk: Disk, paths: StreamPaths, stream_id: bytes, head: Head, names: list[str]) -> bool:
-    """Whether these can be the blocks that HEAD was written for: an open that finds otherwise does not believe it."""
+    """Whether HEAD can belong to these blocks; otherwise an open ignores HEAD, too."""
     own: BlockHeader | None = None
     for name in names:
         if _id_of(name) < head.block_id:
@@ -115,7 +115,7 @@ def _fits(disk: Disk, paths: StreamPaths, stream_id: bytes, head: Head, names: l
 
 
 def read_header(disk: Disk, path: str) -> tuple[BlockHeader | None, int]:
-    """A block's header from the copy that holds, None where neither does, and the size of the file."""
+    """A block's header from the copy with a valid checksum (None if neither has one), and the size of the file."""
     try:
         fd = disk.open(path)
     except FileNotFoundError:
@@ -127,7 +127,7 @@ def read_header(disk: Disk, path: str) -> tuple[BlockHeader | None, int]:
 
 
 def sizes_of(paths: StreamPaths, names: Sequence[str]) -> list[int]:
-    """The sizes of blocks; where there are very many, the mean of a sample stands for each."""
+    """The sizes of blocks; if there are very many, each gets the mean size of a sample."""
     if len(names) <= EXACT_MAX:
         return [size_of(os.path.join(paths.blocks, name)) for name in names]
     sample = names[:: len(names) // SAMPLE]
@@ -143,7 +143,7 @@ def size_of(path: str) -> int:
 
 
 def cut(run: BlockRun, sizes: Sequence[int], target: int) -> Iterator[BlockRun]:
-    """A run as shorter ones, each of which ends with the block that brings it to `target` bytes."""
+    """Split a run into shorter ones, each of which ends with the block that brings it to `target` bytes."""
     start = size = 0
     for at in range(len(run.names)):
         size += sizes[at]

@@ -38,14 +38,14 @@ class Problem:
 
     @property
     def block_id(self) -> int:
-        """The block that `path` is the file of; 0 for every other file."""
+        """The id of the block whose file is `path`; 0 for every other file."""
         parsed = parse_block_name(os.path.basename(self.path))
         return parsed[0] if parsed is not None else 0
 
 
 @dataclass(slots=True, kw_only=True)
 class PartCheck:
-    """What was read of one part of a stream, and what was wrong with it."""
+    """What was read in one part of a stream, and what is wrong there."""
 
     blocks: int = 0
     messages: int = 0  # message records whose checksum holds
@@ -56,7 +56,7 @@ class PartCheck:
     lost: list[Range] = field(default_factory=list)  # recorded as lost
     newly_lost: list[Range] = field(default_factory=list)  # lost, and not recorded yet
     # A block has damaged records, or its summary disagrees with it. The checkpoint may then know more than the blocks,
-    # and what is held against it does not count.
+    # and its differences from them are ignored.
     is_damaged: bool = False
     checkpoint_problems: list[Problem] = field(default_factory=list)
     checkpoint_notes: list[str] = field(default_factory=list)
@@ -148,7 +148,7 @@ class StoreCheck:
         return sum(map(what, self.streams))
 
     def shown(self) -> list[tuple[str, StreamCheck]]:
-        """The streams, each with the name that people are shown."""
+        """The streams, each with its name for display."""
         names = shown_names(stream.folder for stream in self.streams)
         return [(names[stream.folder], stream) for stream in self.streams]
 

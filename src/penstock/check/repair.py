@@ -1,4 +1,4 @@
-"""repair: everything readable in a damaged store stays, the rest is set aside, and what it cost is recorded.
+"""repair: keeps everything readable in a damaged store, sets the rest aside, and records which messages that cost.
 
 Opening for writing repairs most: it sets aside files that do not parse, records lost sequences and closes the last
 block. This module does what an open does not look for: damage inside sealed blocks, header copies, summaries and
@@ -243,7 +243,7 @@ class StreamRepair:
         name = path.removesuffix(".blk") + ".sum"
         return decode_summary(self.disk.read_file(name), name) if os.path.exists(name) else None
 
-    # Files that can be worked out from others.
+    # Files that can be rebuilt from others.
 
     def set_aside_small_files(self) -> None:
         """Set aside damaged summaries, checkpoint and HEAD; the open writes new ones."""
@@ -290,7 +290,7 @@ class StreamRepair:
             )
 
     def record_losses(self, store: FileStore) -> list[Range]:
-        """Delete, with reason `lost`, what the index still takes for readable in damaged places."""
+        """Delete, with reason `lost`, messages in damaged places that the index still has as readable."""
         seqs: list[int] = []
         gone: list[Range] = []
         for problem in self.check.damage:
@@ -298,7 +298,7 @@ class StreamRepair:
                 if problem.kind == "damaged records":
                     seqs += live_in(store, start, stop)
                 elif problem.kind == "missing file":
-                    alive = SeqSet()  # what some block holds is not lost, whatever another file says
+                    alive = SeqSet()  # a message in a readable block is not lost, whatever another file says
                     for seq in live_in(store, start, stop):
                         alive.add(seq)
                     gone += subtract((start, stop), (store.lost, alive))
@@ -348,7 +348,7 @@ class StreamRepair:
     # Configuration.
 
     def rebuild_config(self, problems: list[Problem]) -> None:
-        """Make a configuration where both copies are gone: blocks have the stream's id and subjects, but no limits."""
+        """Make a configuration if both copies are gone: blocks have the stream's id and subjects, but no limits."""
         headers, subjects = self.read_blocks()
         if not headers:
             raise PenstockError(
@@ -388,7 +388,7 @@ class StreamRepair:
 
 
 def live_in(store: FileStore, start: int, stop: int) -> list[int]:
-    """The sequences in [start, stop) that the index takes for readable."""
+    """The sequences in [start, stop) that are readable according to the index."""
     found: list[int] = []
     seq = store.query.next_seq((), start, stop)
     while seq:

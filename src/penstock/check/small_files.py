@@ -39,7 +39,7 @@ def read_identity_copy(disk: Disk, path: str, name: str) -> Identity | None:
 
 
 def newest_identity(disk: Disk, folder: StreamFolder) -> Identity | None:
-    """A stream's identity from the newer of the copies that hold."""
+    """A stream's identity from the newer of its valid copies."""
     paths = StreamPaths(folder.root)
     copies = [read_identity_copy(disk, path, folder.name) for path in (paths.config, paths.config_copy)]
     return max((one for one in copies if one is not None), key=lambda one: one.revision, default=None)
@@ -51,10 +51,10 @@ class SmallFilesChecker:
     def __init__(self, disk: Disk, folder: StreamFolder, has_writer: bool, found: PartCheck) -> None:
         self.disk, self.folder, self.has_writer, self.found = disk, folder, has_writer, found
         self.paths = StreamPaths(folder.root)
-        self.checkpoint: Checkpoint | None = None  # where it holds
+        self.checkpoint: Checkpoint | None = None  # if its checksum is valid
 
     def run(self) -> Identity | None:
-        """The stream's identity; None where no copy of it holds, and nothing else can be checked."""
+        """Check all files. Returns the stream's identity; None if no copy is valid, so that no more can be checked."""
         identity = self.check_config()
         if identity is None:
             return None
@@ -91,7 +91,7 @@ class SmallFilesChecker:
         return os.path.isdir(self.paths.blocks) and any(map(parse_block_name, os.listdir(self.paths.blocks)))
 
     def check_config(self) -> Identity | None:
-        """Both copies; the newer of those that hold."""
+        """Check both copies; returns the newer valid one."""
         copies = [
             (path, read_identity_copy(self.disk, path, self.folder.name))
             for path in (self.paths.config, self.paths.config_copy)

@@ -21,7 +21,7 @@ from penstock.store.open.stream_folders import StreamFolder, list_streams, pick_
 
 
 def no_progress(size: int) -> None:
-    """Progress that nobody looks at."""
+    """Ignore progress."""
 
 
 def chosen_folders(root: str, wanted: Iterable[str] | None = None, account: str | None = None) -> list[StreamFolder]:
@@ -78,7 +78,7 @@ def check_store(
 def _check_stream(
     disk: Disk, folder: StreamFolder, has_writer: bool, memory: BlockMemory, advance: Callable[[int], None]
 ) -> StreamCheck:
-    """All parts of a stream, which read its index once."""
+    """Check all parts of a stream; they share one index."""
     part, run = StreamPart(folder, has_writer), whole_run(disk, folder, has_writer)
     if run is None:
         return StreamCheck.of_parts(folder, [check_stream_part(disk, part)])

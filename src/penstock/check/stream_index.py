@@ -1,6 +1,6 @@
-"""StreamIndex: what a stream's files say of its sequences, read when the first question comes.
+"""StreamIndex: the sequences of a stream according to its files, read on first use.
 
-A sound stream in good order needs it once; a run of blocks only where one of them is damaged, to tell what that costs.
+The check of a stream's small files always needs it; a run of blocks only if one is damaged, to tell what that costs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SEQ_STOP = 2**63 - 1
 
 
 class StreamIndex:
-    """A snapshot of the stream, where its files allow one."""
+    """A snapshot of the stream, if its files allow one."""
 
     def __init__(self, disk: Disk, folder: StreamFolder, stream_id: bytes, has_writer: bool) -> None:
         self.disk, self.folder, self.stream_id, self.has_writer = disk, folder, stream_id, has_writer
@@ -75,7 +75,7 @@ class StreamIndex:
         return found
 
     def readable(self, start: int, stop: int) -> SeqSet:
-        """The sequences in [start, stop) that the index takes for readable."""
+        """The sequences in [start, stop) that are readable according to the index."""
         found, snapshot = SeqSet(), self.snapshot
         seq = snapshot.query.next_seq((), start, stop) if snapshot is not None and start < stop else 0
         while seq and snapshot is not None:

@@ -1,5 +1,5 @@
-"""What a stream's index says of the files around it: blocks that are none, are missing, or have lost sequences, and
-whether the checkpoint agrees with the blocks."""
+"""Compares a stream's index with its files: foreign and missing blocks, lost sequences, and whether the checkpoint
+agrees with the blocks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_stream_part(disk: Disk, part: StreamPart, index: StreamIndex | None = 
 
 
 class StateChecker:
-    """Holds the index of one stream against its files; adds what it finds to `found`."""
+    """Compares the index of one stream with its files; adds what it finds to `found`."""
 
     def __init__(self, disk: Disk, index: StreamIndex, checkpoint: Checkpoint | None, found: PartCheck) -> None:
         self.disk, self.index, self.checkpoint, self.found = disk, index, checkpoint, found
@@ -72,7 +72,7 @@ class StateChecker:
             return 0
 
     def add_findings(self, snapshot: Snapshot) -> None:
-        """Files that recovery did not take for what their names say."""
+        """Files that recovery could not use as what their names say."""
         for finding in snapshot.report.findings:
             if finding.path == self.paths.head:
                 self.found.add("damaged file", finding.path, finding.text, size=self.size_of(finding.path))
@@ -105,7 +105,7 @@ class StateChecker:
         return half_open(self.index.newly_lost_in(low, high))
 
     def check_checkpoint(self, snapshot: Snapshot) -> None:
-        """Whether the checkpoint says what all blocks say."""
+        """Check that the checkpoint agrees with the blocks."""
         path = self.paths.checkpoint
         if self.checkpoint is None or self.index.newly_lost:
             return
@@ -119,7 +119,7 @@ class StateChecker:
             try:
                 differs = checkpoint_differs(snapshot, dict(self.checkpoint.expiries))
             except (CorruptBlock, ValueError) as error:
-                differs = str(error)  # a block is damaged, and what is said here does not count
+                differs = str(error)  # a block is damaged: then the result is ignored
             if differs is None or not self.index.has_writer:
                 break
         if differs is not None:
@@ -127,7 +127,7 @@ class StateChecker:
             self.found.checkpoint_problems.append(Problem("damaged file", path, text, size=self.size_of(path)))
 
     def check_missing_blocks(self, snapshot: Snapshot) -> None:
-        """Blocks that the checkpoint of the last stop lists, and that are not there."""
+        """Blocks that the checkpoint of the last stop lists and that are missing."""
         checkpoint, head = self.checkpoint, snapshot.head
         is_current = (
             checkpoint is not None

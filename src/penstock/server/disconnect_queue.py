@@ -2,7 +2,7 @@
 
 Each disconnect removes subscriptions, counts, logs and publishes an event. If a hundred clients reached their deadline
 together, all other clients would wait for that work: after SLICE_S the loop serves them first, and disconnects the rest
-in its next turns.
+in its next ticks.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock")
 BACKLOG = 4096
-ACCEPTS_MAX = 64  # per turn of the loop: present clients are served first
+ACCEPTS_MAX = 64  # per tick: present clients are served first
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 NO_DESCRIPTORS_S = 1.0  # until the next try
 
