@@ -1,8 +1,9 @@
-"""Ages: when messages were taken, by the time that never jumps. Why: docs/decisions/0013-two-times.md.
+"""Ages: when messages were taken, by the monotonic clock. Why: docs/decisions/0013-two-times.md.
 
-A message is stored with the time of the machine's clock, which may be set while we run. After that went back, messages
-of a stream get the time of the last one until the clock is past it. What is too old is judged by when a message was
-taken: its time less what that was ahead, its lead. Leads change only where the clock was set.
+A message is stored with the time of the machine's clock, which may be set while the process runs. After that clock went
+back, a stream's messages get the time of its last message until the clock is past it. A message expires by the time at
+which it was taken: its stored time minus its lead, by which the stored time was ahead. Leads change only when the clock
+is set.
 """
 
 from __future__ import annotations
@@ -13,23 +14,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from penstock.store.write.engine import StreamEngine
 
-GRAINS = 1024  # while a stream waits for the clock to be past its last time, ages are known to this part of max_age
+GRAINS = 1024  # until the clock is past the stream's last time, ages are exact to max_age divided by this
 GRAIN_NS_MIN, GRAIN_NS = 1_000_000, 60_000_000_000
 SPANS_MAX = 4096
 LONG_AGO = -(2**63)
 
 
 class Ages:
-    """The leads of a stream's messages: span n has those from `_firsts[n]` on, up to before `_firsts[n + 1]`.
+    """The leads of a stream's messages: span n has the sequences from `_firsts[n]` up to before `_firsts[n + 1]`.
 
-    Always true: what a span has was taken at its time less `_leads[n]`, or a little before that; but not before
-    `_since[n]`, nor after `_since[n + 1]`. Firsts and sinces rise.
+    Always true: a message of span n was taken at its stored time minus `_leads[n]`, or slightly before that; but not
+    before `_since[n]`, nor after `_since[n + 1]`. `_firsts` and `_since` rise.
     """
 
     __slots__ = ("_firsts", "_grain_ns", "_leads", "_since")
 
     def __init__(self, lead_ns: int) -> None:
-        """Everything that is there, and what comes, was taken at its time less `lead_ns`."""
+        """All messages, present and coming, have the lead `lead_ns`."""
         self._firsts, self._leads, self._since = [0], [lead_ns], [LONG_AGO]
         self._grain_ns = GRAIN_NS
 
@@ -37,12 +38,13 @@ class Ages:
         self._grain_ns = max(max_age_ns // GRAINS, GRAIN_NS_MIN) if max_age_ns else GRAIN_NS
 
     def note_lead(self, first_seq: int, lead_ns: int, now_ns: int, is_late: bool) -> int:
-        """From `first_seq`, which is the next, on messages have this lead; how much smaller it may become untold.
+        """Messages have this lead from `first_seq`, the next sequence, on.
 
-        `is_late`: they get the time of the last one, and so their lead shrinks as time passes.
+        Returns by how much the lead may shrink before the next call. `is_late`: messages get the time of the last one,
+        so their lead shrinks as time passes.
         """
         slack_ns = self._grain_ns if is_late else 0
-        self.forget_above(first_seq - 1)  # of which nothing was stored
+        self.forget_above(first_seq - 1)  # spans in which nothing was stored
         if self._firsts[-1] == first_seq and len(self._firsts) > 1:
             self._leads[-1] = lead_ns - slack_ns
         else:
@@ -54,7 +56,7 @@ class Ages:
         return slack_ns
 
     def _merge(self) -> None:
-        """Two spans become one, with the smaller lead: a message goes later rather than too early."""
+        """Merge pairs of spans, with the smaller lead: a message expires too late rather than too early."""
         pairs = range(1, len(self._firsts) - 1, 2)
         self._leads = [self._leads[0], *(min(self._leads[n], self._leads[n + 1]) for n in pairs), self._leads[-1]]
         for name in ("_firsts", "_since"):
@@ -63,12 +65,12 @@ class Ages:
         self._grain_ns *= 2
 
     def forget_above(self, seq: int) -> None:
-        """What is above `seq` was rolled back, or cut off."""
+        """Forget the sequences above `seq`: they were rolled back or truncated."""
         while len(self._firsts) > 1 and self._firsts[-1] > seq + 1:
             del self._firsts[-1], self._leads[-1], self._since[-1]
 
     def first_after(self, engine: StreamEngine, limit_ns: int) -> int:
-        """The first sequence that was taken after `limit_ns`: what is below it was taken by then, and goes."""
+        """The first sequence that was taken after `limit_ns`; the messages below it expire."""
         at = bisect_right(self._since, limit_ns) - 1
         if at > 0:
             del self._firsts[:at], self._leads[:at], self._since[:at]
@@ -76,7 +78,7 @@ class Ages:
         return min(found, self._firsts[1]) if len(self._firsts) > 1 else found
 
     def taken(self, seq: int, time_ns: int) -> int:
-        """When the message at `seq` was taken, which has this time."""
+        """When the message at `seq`, stored with the time `time_ns`, was taken."""
         at = bisect_right(self._firsts, seq) - 1
         if at < 0:
             return self._since[0]

@@ -1,8 +1,8 @@
-"""Store: the interface of every store, and all of it that does not touch files (docs/behaviours.md, F2, F3, F6, F7).
+"""Store: the interface of every store, and all of it that touches no files (docs/behaviours.md, F2, F3, F6, F7).
 
-A message goes in by `append` and is safe after `commit` (or when `committed_position` has passed what `submit`
-returned). Everything else here is built of those two, the index and the reader. FileStore and MemoryStore keep the
-blocks.
+A message enters by `append` and is durable after `commit` (or once `committed_position` has reached the position that
+`submit` returned). Everything else here is built on those two, the index and the reader. FileStore and MemoryStore keep
+the blocks.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ USER, PURGE, ROLLUP, MAX_AGE, TTL, LOST, COMPACT, SKIPPED = (
     REASONS.index(reason) for reason in ("user", "purge", "rollup", "max_age", "ttl", "lost", "compact", "skipped")
 )
 MAX_MSGS_PER_SUBJECT = REASONS.index("max_msgs_per_subject")
-ALONE_MAX = 256  # up to so many subjects over their limit are trimmed one by one; for more, one pass does all
+ALONE_MAX = 256  # up to this many subjects over their limit are trimmed one by one; more are trimmed in one pass
 PART = 8192  # sequences that are searched at once; other threads run between two parts
-EXPIRE_MAX = 16384  # messages that expire at once on a server, which serves others in between
-SWEEP_MAX = 1024  # up to so many expiries are checked after every delete
+EXPIRE_MAX = 16384  # messages that expire in one step on a server, which serves others in between
+SWEEP_MAX = 1024  # up to this many expiries are checked after every delete
 NEVER = 2**63 - 1
 EXPIRE_AGAIN_NS = 1_000_000_000  # after a failure
 LONG_AGO = -(2**63)
@@ -60,7 +60,7 @@ log = logging.getLogger("penstock")
 class Store:
     """One stream's messages.
 
-    Always true: what `commit` returned for is kept; a message that was refused is nowhere.
+    Always true: messages are kept once `commit` has returned; a refused message leaves no trace.
     """
 
     type = "none"
@@ -76,18 +76,16 @@ class Store:
         self.skips = SeqSet()
         self.lost = SeqSet()
         self.wheel = TimingWheel()
-        self.exempt = SeqSet()  # messages that never expire, also not by age
+        self.exempt = SeqSet()  # messages that never expire, not even by age
         self.next_due = 0
-        self.expiry_waits = True  # an expiry waits for the disk; on a server it does not, which serves others meanwhile
-        self.active_ids: IdsAndExpiries | None = (
-            None  # of the messages in the active block, where a summary will list them
-        )
+        self.expiry_waits = True  # an expiry waits for the disk; a server serves others meanwhile instead
+        self.active_ids: IdsAndExpiries | None = None  # those of the active block, if a summary will list them
         self.on_replaced: Callable[[list[Replaced]], None] | None = None
         self.on_rollback: list[Callable[[int], None]] = []
         self.failures: list[tuple[int, int, StoreError]] = []
 
     def use_engine(self, engine: StreamEngine) -> None:
-        """Use another engine, which is empty."""
+        """Switch to another engine, which is empty."""
         self.engine = engine
         engine.clock = self.clock
         engine.lead_ns = self.clock.offset_ns
@@ -99,19 +97,22 @@ class Store:
 
     @property
     def has_deferred_writes(self) -> bool:
-        """What its open has to write could not be written yet."""
+        """Whether something that the open has to write could not be written yet."""
         return False
 
     # Writing.
 
     def append(self, batch: Batch, start: int = 0, stop: int | None = None, ids: DedupeWindow | None = None) -> int:
-        """Append batch[start:stop] without waiting; each message gets its sequence or its status. Returns how many were
-        taken. With `ids`, messages whose id is known there are duplicates, and the ids of the others are added."""
+        """Append batch[start:stop] without waiting; each message gets its sequence or its status.
+
+        Returns how many were taken. With `ids`, a message whose id is in the window is a duplicate, and the ids of the
+        others are added.
+        """
         now = self.drop_if_due()
         return self.engine.append(batch, start, batch.count if stop is None else stop, now, ids, self.active_ids)
 
     def commit(self) -> None:
-        """Return when all that was appended is durable; raise, and forget it, when it cannot be."""
+        """Return when everything appended is durable; if that fails, roll it back and raise."""
         self.engine.commit()
 
     @property
@@ -124,16 +125,16 @@ class Store:
 
     @property
     def is_checkpoint_due(self) -> bool:
-        """Whether `after_commit` will write a checkpoint, which takes its time."""
+        """Whether `after_commit` will write a checkpoint, which may take long."""
         return False
 
     def prepare_checkpoint(self) -> None:
-        """Do what the next checkpoint needs and needs no lock of the stream: most of the waiting for the disk."""
+        """Prepare the next checkpoint without the stream's lock: most of the waiting for the disk."""
 
     def submit(self, begins: bool = False) -> int:
-        """Hand all that was appended to the commit threads: the position at which it is durable.
+        """Hand everything appended to the commit threads. Returns the position at which it is durable.
 
-        With `begins` this thread begins the commit itself: for a caller that has nothing else to do meanwhile.
+        With `begins` this thread begins the commit itself, for a caller that has nothing else to do.
         """
         return self.engine.submit(begins)
 
@@ -142,16 +143,19 @@ class Store:
         return self.engine.committed_position
 
     def check_position(self, position: int) -> None:
-        """Raise when what was submitted at `position` was not kept."""
+        """Raise if the messages submitted at `position` were not kept."""
         for low, high, error in self.failures:
             if low < position <= high:
-                raise error.with_traceback(None)  # the error is kept; the frames of those who raised it before are not
+                raise error.with_traceback(None)  # the same error is raised to several callers: drop earlier frames
 
     def note_id_and_expiry(
         self, seq: int, time: int, id_hash: bytes | None, expiry: int, now: int | None = None
     ) -> None:
-        """Remember a message's id and expiry (0: none, NEVER: it is exempt from age too). Both times are the message's
-        own; one that is still to come counts as `now`, where the message is taken."""
+        """Remember a message's id and expiry (0: none; NEVER: also exempt from max age).
+
+        `time` and `expiry` are by the clock that stamped the message. A `time` in the future counts as `now`, the time
+        at which the message is taken.
+        """
         if expiry == NEVER:
             self.exempt.add(seq)
         elif expiry:
@@ -163,11 +167,11 @@ class Store:
         self.next_due = min(self.next_due, due)
 
     def store(self, subject: str | bytes, payload: bytes, headers: bytes | None = None) -> int:
-        """Store one message durably: its sequence."""
+        """Store one message durably; returns its sequence."""
         return self._store_one(Batch.one(subject, payload, headers))
 
     def store_raw(self, seq: int, time_ns: int, subject: str | bytes, headers: bytes | None, payload: bytes) -> None:
-        """Store one message with a given sequence, which must be the next, and time."""
+        """Store one message with the given time and sequence, which must be the next one."""
         self._store_one(Batch.raw([(seq, time_ns, subject, headers, payload)]))
 
     def _store_one(self, batch: Batch) -> int:
@@ -178,13 +182,13 @@ class Store:
         return batch.seq(0)
 
     def skip(self, count: int = 1) -> int:
-        """Reserve `count` sequences that never hold a message: the last of them."""
+        """Reserve `count` sequences that will never hold a message; returns the last of them."""
         last = self.pass_by(count)
         self.commit()
         return last
 
     def pass_by(self, count: int = 1) -> int:
-        """As `skip`, without a commit."""
+        """Like `skip`, without a commit."""
         first = self.index.last_seq + 1
         self.engine.skip(first, count, USER, self.clock.now_ns())
         self.skips.add_range(first, first + count - 1)
@@ -193,7 +197,7 @@ class Store:
     # Reading.
 
     def load(self, seq: int) -> Message:
-        """The message at `seq`; EndOfStream, MessageNotFound and MessageDeleted tell why there is none."""
+        """The message at `seq`. Raises EndOfStream, MessageNotFound or MessageDeleted when there is none."""
         self.expire_if_due()
         found = self.engine.load(seq)
         if isinstance(found, Message):
@@ -238,7 +242,7 @@ class Store:
         return found
 
     def remove_many(self, seqs: Iterable[int], reason: int = USER) -> int:
-        """Delete many in one commit: how many there were."""
+        """Delete many messages in one commit; returns how many there were."""
         self.expire_if_due()
         found = self.engine.delete_all(seqs, reason, self.clock.now_ns())
         self.commit()
@@ -246,15 +250,15 @@ class Store:
         return found
 
     def erase(self, seq: int) -> bool:
-        """Delete one message and overwrite what it said; False when there is none."""
+        """Delete one message and overwrite its contents on disk; False when there is none."""
         raise NotImplementedError
 
     def purge(self) -> int:
-        """Delete everything; the next sequence goes on above."""
+        """Delete all messages; sequences continue after the last one."""
         return self.compact(self.index.last_seq + 1, PURGE)
 
     def purge_ex(self, subject: str = "", seq: int = 0, keep: int = 0) -> int:
-        """Delete the matches below `seq` (0: all), or all but the newest `keep`: how many."""
+        """Delete the matching messages below `seq` (0: all), or all but the newest `keep`; returns how many."""
         if seq and keep:
             raise ValueError("purge takes either a sequence or a number to keep, not both")
         if seq == 1:
@@ -273,7 +277,7 @@ class Store:
         return purged
 
     def compact(self, seq: int, reason: int = COMPACT) -> int:
-        """Delete everything below `seq`; above the end, the stream is empty and goes on at `seq`."""
+        """Delete everything below `seq`. With `seq` above the end the stream becomes empty and continues at `seq`."""
         if not 0 <= seq < 2**63:
             raise ValueError(f"sequence {seq}: sequences are below 2^63")
         last_seq = self.index.last_seq
@@ -285,11 +289,11 @@ class Store:
         return purged
 
     def raise_floor(self, seq: int, reason: int, now: int) -> int:
-        """Delete everything below `seq` without a commit: how many."""
+        """Delete everything below `seq`, without a commit; returns how many."""
         return self.engine.set_floor(seq, reason, now)
 
     def sweep_expiries(self) -> None:
-        """An expiry goes with its message. With many of them the dead ones wait until they outnumber the messages."""
+        """Remove the expiries of deleted messages; with many expiries only when they outnumber the messages."""
         count = self.wheel.count
         if count and (count <= SWEEP_MAX or count > 2 * self.index.messages + SWEEP_MAX):
             for seq, expiry in self.wheel.entries():
@@ -309,11 +313,13 @@ class Store:
             if one > seq:
                 self.wheel.remove(one, expiry)
 
-    # Time. That of the clock which never jumps: `now`, `next_due` and what is in the wheel.
+    # Time. `now`, `next_due` and the times in the wheel are by the monotonic clock.
 
     def note_lead(self, first_seq: int, lead_ns: int, now: int, is_late: bool) -> int:
-        """From `first_seq` on, message times are `lead_ns` ahead of `now`. Returns how much smaller the lead may become
-        before the engine calls again."""
+        """From `first_seq` on, message times are `lead_ns` ahead of `now`.
+
+        Returns by how much the lead may shrink before the engine calls again.
+        """
         return self.ages.note_lead(first_seq, lead_ns, now, is_late)
 
     def forget_leads_above(self, seq: int) -> None:
@@ -321,7 +327,7 @@ class Store:
         self.engine.lead_ns = LONG_AGO  # no lead is known: the next message sets it
 
     def count_ages(self) -> None:
-        """Messages were read from files: those whose time is still to come were taken by now, too."""
+        """Restart the ages after messages were read from files; those with a time in the future count as taken now."""
         now, offset = self.clock.now_ns(), self.clock.offset_ns
         self.ages = Ages(offset)
         self.ages.configure(self.limits.max_age_ns)
@@ -329,17 +335,17 @@ class Store:
         self.end_future(now)
 
     def end_future(self, now: int) -> None:
-        """All stored messages were taken by now, whatever their times say."""
+        """All stored messages count as taken by now, even if their times are in the future."""
         lead = self.engine.last_time - now
         if lead > self.clock.offset_ns:
             self.ages.note_lead(self.index.last_seq + 1, lead, now, True)
             self.engine.lead_ns = LONG_AGO
 
     def load_expiries(self, expiries: Iterable[tuple[int, int]]) -> None:
-        """(sequence, when it expires by the machine's clock) of messages that were read from files."""
+        """Take the (sequence, expiry by the machine's clock) of messages that were read from files."""
         now, offset = self.clock.now_ns(), self.clock.offset_ns
         wall = now + offset
-        # Those from here on have times that are still to come, as the clock went back: they live as long as a new one.
+        # The clock went back, so messages from here on have times in the future: they live as long as a new message.
         future = self.engine.seq_from_time(wall + 1) if self.engine.last_time > wall else NEVER
         for seq, expiry in expiries:
             if expiry == NEVER:
@@ -348,7 +354,7 @@ class Store:
                 self.wheel.add(seq, (expiry if seq < future else min(expiry, wall + self._ttl_of(seq))) - offset)
 
     def _ttl_of(self, seq: int) -> int:
-        """How long a message may live; 0: there is none, or its record is damaged, which is told."""
+        """A message's TTL; 0: it has none, it does not exist, or its record is damaged (which the load reports)."""
         try:
             message = self.engine.load(seq)
         except CorruptBlock:
@@ -358,14 +364,14 @@ class Store:
         return parse_ttl(find(message.raw_headers or b"", b"Nats-TTL") or b"") or 0
 
     def drop_if_due(self) -> int:
-        """Delete what has become too old, without a commit; what time it is."""
+        """Delete expired messages, without a commit; returns the current time."""
         now = self.clock.now_ns()
         if now >= self.next_due:
             self.drop_expired(now)
         return now
 
     def expire_if_due(self) -> None:
-        """Expire before a read. While the disk takes no deletes, messages that are too old can still be read."""
+        """Expire before a read. While the disk refuses deletes, expired messages can still be read."""
         if self.next_due != NEVER and self.clock.now_ns() >= self.next_due:
             try:
                 self.expire(self.clock.now_ns())
@@ -373,9 +379,9 @@ class Store:
                 self.next_due = self.clock.now_ns() + EXPIRE_AGAIN_NS
 
     def expire(self, now: int) -> int:
-        """Delete what has become too old, and see that it is committed: how many."""
+        """Delete expired messages and commit; returns how many."""
         count = total = self.drop_expired(now)
-        while count and self.next_due <= now and self.expiry_waits:  # one step may leave some
+        while count and self.next_due <= now and self.expiry_waits:  # one step may leave some for the next
             count = self.drop_expired(now)
             total += count
         if total and self.expiry_waits:
@@ -385,8 +391,10 @@ class Store:
         return total
 
     def drop_expired(self, now: int) -> int:
-        """Delete what has become too old, without a commit: how many. Cost follows what expires; where others are to be
-        served meanwhile, one call does a part, and `next_due` says that the rest is due."""
+        """Delete expired messages, without a commit; returns how many. The cost is proportional to their number.
+
+        On a server (`expiry_waits` is False) one call deletes only a part, and sets `next_due` so that the rest is due.
+        """
         if self.limits.marker_ttl_ns:
             return replace_expired(self, now)
         before, is_more = self.index.messages, False
@@ -410,7 +418,7 @@ class Store:
         return before - self.index.messages
 
     def due_after(self, now: int) -> int:
-        """When the next message will be too old, once those of now are gone; NEVER where none will."""
+        """When the next message expires, after those that are due at `now`; NEVER if none does."""
         max_age, due = self.limits.max_age_ns, NEVER
         if max_age and self.index.messages:
             first = self._first_mortal(self.index.first_seq)
@@ -423,7 +431,7 @@ class Store:
         return min(due, now + max_age) if max_age else due
 
     def _first_mortal(self, seq: int) -> int:
-        """The first message from `seq` on that age may take; 0: none."""
+        """The first message from `seq` on that may expire by age; 0: none."""
         while seq:
             seq = self.query.next_seq(EVERYTHING, self.exempt.absent_from(seq) or seq)
             if seq not in self.exempt:
@@ -431,7 +439,7 @@ class Store:
         return seq
 
     def _expire_below(self, floor: int, now: int) -> None:
-        """Max age: everything below `floor` goes, but for what is exempt."""
+        """Max age: delete everything below `floor`, except exempt messages."""
         lowest = self.exempt.present_from(self.index.first_seq)
         if lowest is None or lowest >= floor:
             self.engine.set_floor(floor, MAX_AGE, now)
@@ -446,19 +454,19 @@ class Store:
         self.engine.delete_all(doomed, MAX_AGE, now)
 
     def seq_from_time(self, time_ns: int) -> int:
-        """The first sequence stored at or after a time; the next sequence when there is none."""
+        """The first sequence stored at or after `time_ns`; the next sequence when there is none."""
         self.expire_if_due()
         return self.engine.seq_from_time(time_ns)
 
     # State.
 
     def fast_state(self) -> StoreState:
-        """Counts and ends; nothing is walked."""
+        """Counts, first and last; no message is visited."""
         self.expire_if_due()
         return self._state(None, None)
 
     def state(self) -> StoreState:
-        """The fast state, and which sequences are deleted and lost."""
+        """The fast state, and the sets of deleted and lost sequences."""
         self.expire_if_due()
         return self._state(self.query.deleted(), self.lost)
 
@@ -496,7 +504,7 @@ class Store:
         return self.last_seqs(EVERYTHING)
 
     def last_seqs(self, filters: Sequence[str], upto_seq: int = 0, limit: int = 0) -> list[int]:
-        """The last sequence of every matching subject at or below `upto_seq`; more than `limit` of them is an error."""
+        """Every matching subject's last sequence at or below `upto_seq`; more than `limit` of them is an error."""
         self.expire_if_due()
         found = self.query.last_seqs(filters, upto_seq, limit)
         if found is None:
@@ -504,7 +512,7 @@ class Store:
         return found
 
     def num_pending(self, start_seq: int, filters: Sequence[str] = EVERYTHING, last_per_subject: bool = False) -> int:
-        """How many messages from `start_seq` on match; with last_per_subject only the last of each subject counts."""
+        """The number of matches from `start_seq` on; with last_per_subject only the last of each subject counts."""
         self.expire_if_due()
         return self.query.pending(filters, start_seq, last_per_subject)
 
@@ -521,7 +529,7 @@ class Store:
     def release(self) -> None:
         """Close for good: free the memory at once, and drop all references to objects that refer to the store.
 
-        Readers and consumers that still exist keep some kilobytes, and get StoreClosed.
+        Remaining readers and consumers keep a few kilobytes, and get StoreClosed.
         """
         self.engine.release(ClosedStore(self.name))
         self.on_rollback.clear()
@@ -530,10 +538,10 @@ class Store:
         self.exempt.clear()
         self.active_ids = None
 
-    # What the engine asks of us: `OpenEngineHost` in write/engine.pyi.
+    # Callbacks of the engine: `OpenEngineHost` in write/engine.pyi.
 
     def new_block(self, first_seq: int, time: int) -> tuple[int, bytes, bytes, int]:
-        """Name a new block: its id, path, the bytes before its records, and its salt."""
+        """Begin a new block; returns its id, its path, the bytes before its records, and its salt."""
         raise NotImplementedError
 
     def block_sealed(self, block_id: int, spans: list[tuple[int, int]]) -> None:
@@ -541,11 +549,11 @@ class Store:
         raise NotImplementedError
 
     def commit_failed(self, position: int) -> None:
-        """A commit did not succeed: forget what was not committed, and raise when that at `position` is not kept."""
+        """A commit failed: roll back what was not committed, and raise if that includes `position`."""
         raise NotImplementedError
 
     def retry(self) -> None:
-        """Deal with a commit that failed, before the next append."""
+        """Handle a failed commit before the next append."""
 
     def refuse_forked(self) -> None:
         raise ForkedHandle(f"stream {self.name}")
@@ -554,14 +562,14 @@ class Store:
         raise StoreClosed(f"stream {self.name} is closed")
 
     def undo_failed(self, error: BaseException) -> None:
-        """An append or a delete did not come to its end."""
+        """An append or a delete failed half way: undo it."""
         self.engine.undo()
 
     def was_skipped(self, seq: int) -> bool:
         return seq in self.skips
 
     def note_damage(self, block_id: int, offset: int, seq: int) -> None:
-        """A record read on the way was damaged: told once, counted as lost, and the read goes on."""
+        """A read met a damaged record: report it once and count it as lost; the read continues."""
         if seq not in self.lost:
             self.lost.add(seq)
             path = self.block_path(block_id)
@@ -573,22 +581,21 @@ class Store:
         raise CorruptBlock(self.block_path(block_id), offset, f"message {seq}: the checksum differs")
 
     def close_idle(self) -> None:
-        """Many block files are open: keep the newest half."""
+        """Too many block files are open: close all but those of the newest blocks, half as many."""
         engine_blocks.idle_descriptors(self.engine, self.engine.open_max // 2)
 
     def block_path(self, block_id: int) -> str:
         return f"{self.name}/{block_id}"
 
     def configure(self, limits: Limits) -> None:
-        """Take over limits. `enforce_limits` deletes what exceeds them."""
+        """Set the limits. `enforce_limits` then deletes what exceeds them."""
         self.limits = limits
         self.ages.configure(limits.max_age_ns)
         self.engine.configure(limits)
         self.next_due = 0
 
     def enforce_limits(self) -> None:
-        """Bring the stream within its limits: after a change of them, or a crash between a publish and its delete
-        record."""
+        """Bring the stream within its limits: after they changed, or after a crash between a publish and its delete."""
         now = self.clock.now_ns()
         self.engine.append(Batch(), 0, 0, now)
         if self.limits.max_msgs_per_subject > 0:
@@ -611,6 +618,6 @@ class Store:
 
 
 def forget_block_memory(engine: StreamEngine) -> None:
-    """Images and descriptors of sealed blocks that are not needed any more."""
+    """Free the images and close the descriptors of sealed blocks that are no longer needed."""
     engine_blocks.drop_images(engine)
     engine_blocks.idle_descriptors(engine, 64)

@@ -1,7 +1,7 @@
 """ConsumerLog: all consumers of one stream in an append-only log. Layout and rules: docs/format.md, "Consumer log".
 
-It is written as durability `os` says, whatever the stream's: small writes by the thread that appends, a sync in the
-background within a second. Who waits for more (a double ack, a create) asks for a `sync`.
+The log is written with durability `os` even when the stream has another: the appending thread makes small writes, and a
+background thread syncs within a second. A caller that needs more (a double ack, a create) calls `sync`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from penstock.store.write.committer import Committer
 
 
 class ConsumerLog(ConsumerLogWriter):
-    """The consumers of one stream, by number; open until `close`. The owner calls it under the stream's lock.
+    """The consumers of one stream, by number; open until `close`. Callers hold the stream's lock.
 
-    Always true: memory is ahead of the files, never behind; an older file goes only when the fold of a newer one is
-    synced, with its name; nothing is made on the disk before the first fold.
+    Always true: memory is ahead of the files, never behind; an older file is removed only when the fold of a newer one
+    and its directory entry are synced; nothing is created on disk before the first fold.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class ConsumerLog(ConsumerLogWriter):
         self.entries: dict[int, Entry] = found.entries
         self.next_number = found.highest + 1
         self._next_file_id = max((file.file_id for file in found.files), default=0) + 1
-        self._old = [file.path for file in found.files]  # to go when the next fold is synced
+        self._old = [file.path for file in found.files]  # to be removed when the next fold is synced
         self._damaged = set(found.damaged)
         self._active = ""
         self.continue_counts({number: entry.count for number, entry in found.entries.items()})
@@ -43,38 +43,38 @@ class ConsumerLog(ConsumerLogWriter):
             self.require_fold()
 
     def forget_entries(self) -> None:
-        """What was found at the open is taken: give its memory back."""
+        """Free the entries that were read at the open, once the consumers are built from them."""
         self.entries = {}
 
-    # Appending: `note`, the hot path, is the log_writer's own.
+    # Appending. The hot path, `note`, is in ConsumerLogWriter.
 
     def put(self, number: int, meta: bytes, state: bytes) -> None:
-        """A new consumer, or one whose configuration or state is told anew."""
+        """Record a new consumer, or the whole configuration and state of a known one."""
         super().put(number, meta, state)
         self.next_number = max(self.next_number, number + 1)
 
     def committed(self, position: int) -> bool:
-        """Whether all up to `position` is as durable as the stream promises."""
+        """Whether everything up to `position` is as durable as the stream promises."""
         if self.durability == "disk":
             return self.synced_position >= position
         return self.durability != "os" or self.written_position >= position
 
     def submit(self) -> int:
-        """At the end of a turn, after a fold that was wanted: the position that all of it has."""
+        """Have everything appended so far written; returns its position. Called at a tick's end, after any fold."""
         position = super().submit()
         if self._old and self.synced_position >= self.fold_position > 0:
             self._remove_old()
         return position
 
     def wait(self) -> None:
-        """Commit all that was appended, in this thread; raises when that fails."""
+        """Commit everything that was appended, in this thread; raises when that fails."""
         self.submit()
         answer = self.flush(self.durability == "disk") if self.durability != "lazy" else 0
         if answer < 0 or not self.committed(self.position):
             raise self.failure() or WriteFailed("write", self.folder, errno.EIO)
 
     def failure(self) -> StoreError | None:
-        """The write or sync that failed. Nothing is lost: the next fold begins a new file with all that there is."""
+        """The write or sync that failed. Nothing is lost: the next fold begins a new file with every consumer."""
         failed = self.log.failure()
         if failed is None:
             return None
@@ -84,12 +84,12 @@ class ConsumerLog(ConsumerLogWriter):
     # Folding.
 
     def fold(self, everyone: Iterable[tuple[int, bytes, bytes]]) -> None:
-        """Begin a new file with (number, meta, state) of every consumer that there is.
+        """Begin a new file with (number, meta, state) of every consumer.
 
-        The states hold all changes so far, also those that no `note` has told yet: these are not told again. What fails
-        is told by `failure`.
+        The states hold all changes so far, including those that no `note` has recorded yet; they are not recorded
+        again. `failure` reports an error.
         """
-        told = list(everyone)
+        consumers = list(everyone)
         try:
             self._make_folder()
         except OSError as error:
@@ -99,7 +99,7 @@ class ConsumerLog(ConsumerLogWriter):
         salt = int.from_bytes(os.urandom(8), "little") | 1
         path = os.path.join(self.folder, log_name(file_id))
         front = LogHeader(self.stream_id, file_id, salt).encode_front()
-        self.begin(file_id, os.fsencode(path), front, salt, told, self.next_number - 1)
+        self.begin(file_id, os.fsencode(path), front, salt, consumers, self.next_number - 1)
         self._next_file_id += 1
         if self._active:
             self._old.append(self._active)
@@ -107,13 +107,13 @@ class ConsumerLog(ConsumerLogWriter):
         self.attach()
 
     def _make_folder(self) -> None:
-        """Whoever made the folder may have been stopped before its name was on the disk."""
+        """Create the folder. If it exists, sync its name anyway: its creator may have crashed before doing so."""
         if not self._active:
             self.disk.mkdir(self.folder)
             self.disk.sync_folder(os.path.dirname(self.folder))
 
     def _remove_old(self) -> None:
-        """The fold that takes their place is on the disk: older files go; what was damaged is set aside."""
+        """Remove the older files, once the fold that replaces them is on disk; damaged files are set aside."""
         self.release()
         while self._old:
             path = self._old[0]
@@ -138,7 +138,7 @@ class ConsumerLog(ConsumerLogWriter):
     # The end.
 
     def close(self) -> None:
-        """Write and sync all, then let go of the files; raises what failed. A fold that is wanted comes before."""
+        """Write and sync everything, then close the files; raises on failure. The caller makes a due fold first."""
         try:
             self.detach()
             if self.position > 0:
@@ -151,11 +151,11 @@ class ConsumerLog(ConsumerLogWriter):
             self.let_go()
 
     def abandon(self) -> None:
-        """Let go of the files without writing: as a crash would."""
+        """Close the files without writing, as a crash would."""
         self.let_go()
 
     def delete(self) -> None:
-        """Remove the log for good, with the stream."""
+        """Delete the log, together with its stream."""
         self.let_go()
         if os.path.isdir(self.folder):
             for name in sorted(os.listdir(self.folder)):

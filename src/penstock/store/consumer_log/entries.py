@@ -1,7 +1,7 @@
-"""What the files of a consumer log say: each consumer as it was told last.
+"""Reads the files of a consumer log: the last recorded state of each consumer.
 
-Layout and rules: docs/format.md, "Consumer log". Reading writes nothing: the owner of a stream reads so when it opens,
-others (snapshots, `penstock inspect`, Spark) beside a running writer.
+Layout and rules: docs/format.md, "Consumer log". Reading writes nothing. The owner of a stream reads the log when it
+opens; others (snapshots, `penstock inspect`, Spark) read it beside a running writer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NAME = re.compile(r"(\d{6,})\.log")
 
 @dataclass(frozen=True, slots=True)
 class LogHeader:
-    """The fixed facts of a file: docs/format.md, "Consumer log"."""
+    """The header of a log file: docs/format.md, "Consumer log"."""
 
     stream_id: bytes
     file_id: int
@@ -47,13 +47,13 @@ class LogHeader:
         return body + struct.pack("<Q", xxh64_of(body))
 
     def encode_front(self) -> bytes:
-        """Both copies, as they stand before the records."""
+        """Both copies, in the layout that precedes the records."""
         copy = self.encode().ljust(HEADER_STRIDE, b"\0")
         return (copy + copy).ljust(RECORDS_START, b"\0")
 
 
 def decode_header(data: bytes, path: str) -> LogHeader | None:
-    """The header in one copy's 256 bytes; None when they do not hold. A newer format is an error."""
+    """The header in one copy's 256 bytes; None when it is damaged. A newer format is an error."""
     if len(data) < HEADER_SIZE or data[:8] != LOG_MAGIC:
         return None
     if xxh64_of(data[: HEADER_SIZE - 8]) != int.from_bytes(data[HEADER_SIZE - 8 :], "little"):
@@ -71,7 +71,7 @@ def log_name(file_id: int) -> str:
 
 
 def list_files(folder: str) -> list[tuple[int, str]]:
-    """(file id, path) of the files of a log, oldest first; none where there is no folder."""
+    """(file id, path) of the files of a log, oldest first; empty when there is no folder."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
@@ -84,13 +84,13 @@ def list_files(folder: str) -> list[tuple[int, str]]:
 
 @dataclass(slots=True)
 class Entry:
-    """One consumer: `state` with each of `notes` applied to it in turn is the last point of it that is known."""
+    """One consumer: its last known state is `state` with each of `notes` applied in turn."""
 
     meta: bytes
     state: bytes
     notes: list[bytes] = field(default_factory=list)
-    is_stale: bool = False  # a note is missing: those behind it, which tell differences, do not count
-    count: int = 0  # the records it has had, as far as they are seen
+    is_stale: bool = False  # a note is missing: later ones are ignored, as they hold differences only
+    count: int = 0  # the number of records it has had, as far as they were read
 
 
 @dataclass(slots=True)
@@ -103,8 +103,8 @@ class LogFile:
     bad_copies: list[int]
     size: int
     scan: ConsumerLogScan | None = None
-    end: int = -1  # index of the first record behind the fold; -1: it has no end
-    is_whole: bool = False  # the fold tells everyone that there was
+    end: int = -1  # index of the record that ends the fold; -1: there is none
+    is_whole: bool = False  # the fold holds every consumer that its end record counts
 
     @property
     def is_cut_short(self) -> bool:
@@ -115,12 +115,12 @@ class LogFile:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether there is something in it that should be kept for somebody to look at."""
+        """Whether it has damage, so that it should be kept for inspection."""
         return self.header is None or bool(self.bad_copies) or bool(self.scan and self.scan.damage)
 
 
 def read_log_file(disk: Disk, path: str, file_id: int, stream_id: bytes) -> LogFile:
-    """A file with all of its records that are whole. A newer version's is an error."""
+    """Read a file with all of its whole records. A file of a newer format version is an error."""
     data = disk.read_file(path)
     copies = [decode_header(data[at : at + HEADER_SIZE], path) for at in (0, HEADER_STRIDE)]
     held = [copy for copy in copies if copy is not None and (copy.stream_id, copy.file_id) == (stream_id, file_id)]
@@ -134,36 +134,36 @@ def read_log_file(disk: Disk, path: str, file_id: int, stream_id: bytes) -> LogF
     found.scan = scan
     if ends:
         found.end = ends[0]
-        told = {number for _, kind, number, _, _ in scan.records[: ends[0]] if kind == PUT}
-        found.is_whole = len(told) == scan.records[ends[0]][3]
+        numbers = {number for _, kind, number, _, _ in scan.records[: ends[0]] if kind == PUT}
+        found.is_whole = len(numbers) == scan.records[ends[0]][3]
     return found
 
 
 class EntryReader:
-    """All files of a log, put together.
+    """All files of a log, combined.
 
-    The newest file whose fold is whole counts, then what newer ones have, record by record: a fold that was cut short
-    by a crash tells each of its consumers rightly. Afterwards: `entries`, `highest` (number ever given), `files`,
-    `damaged` (those that somebody should look at) and in `report` what did not hold.
+    The newest file with a whole fold is the base; the records of newer files are applied to it one by one, as each
+    record in a fold that a crash cut short is still right. Results: `entries`, `highest` (the highest number ever
+    given), `files`, `damaged` (files to inspect), and the faults in `report`.
     """
 
     def __init__(self, disk: Disk, folder: str, stream_id: bytes, report: Report) -> None:
         self.report = report
         self.entries: dict[int, Entry] = {}
         self.highest = 0
-        self._missing: dict[int, str] = {}  # consumers of which there are notes alone, and where
+        self._missing: dict[int, str] = {}  # path of the file by consumer that has notes but no state
         self._stale: dict[int, str] = {}
-        self._broken: set[str] = set()  # files in which something does not hold
+        self._broken: set[str] = set()  # files with a fault
         self.files = [read_log_file(disk, path, file_id, stream_id) for file_id, path in list_files(folder)]
         whole = [n for n, file in enumerate(self.files) if file.is_whole]
         self.start = whole[-1] if whole else 0
         for n, file in enumerate(self.files):
-            # A newer file beside one that is whole was not finished: the old one goes when the new one is synced. Nor
-            # was the first of all, when it ends within its fold.
+            # A newer file beside a whole one was not finished, as the old one is removed once the new one is synced.
+            # The very first file was not finished either if it ends within its fold.
             is_unfinished = (bool(whole) and n > self.start) or (file.file_id == 1 and file.is_cut_short)
             if n >= self.start:
-                self._tell(file, is_unfinished)
-                self._take(file)
+                self._report_faults(file, is_unfinished)
+                self._apply(file)
                 if not is_unfinished and (file.is_damaged or not file.is_whole) and file.size >= RECORDS_START:
                     self._broken.add(file.path)
         for number, path in self._missing.items():
@@ -177,8 +177,8 @@ class EntryReader:
     def _damage(self, path: str, text: str, offset: int = 0, size: int = 0) -> None:
         self.report.add("damaged records", path, text, offset=offset, size=size)
 
-    def _tell(self, file: LogFile, is_unfinished: bool) -> None:
-        """What of a file does not hold."""
+    def _report_faults(self, file: LogFile, is_unfinished: bool) -> None:
+        """Report the faults of a file."""
         scan = file.scan
         if scan is None:
             if is_unfinished or file.size < RECORDS_START:
@@ -197,7 +197,8 @@ class EntryReader:
             text = f"the last {scan.torn} bytes are no whole record"
             self.report.add("torn tail", file.path, text, offset=scan.stop, size=scan.torn)
 
-    def _take(self, file: LogFile) -> None:
+    def _apply(self, file: LogFile) -> None:
+        """Apply the file's records to `entries`."""
         for _, kind, number, count, body in file.scan.records if file.scan is not None else ():
             self.highest = max(self.highest, number)
             if kind == PUT:
@@ -238,7 +239,7 @@ class EntryReader:
 
 
 def read_entries(disk: Disk, folder: str, stream_id: bytes, report: Report) -> dict[int, Entry]:
-    """The consumers of a stream, beside a running writer or with none; what does not hold goes into `report`."""
+    """The consumers of a stream, with or without a running writer; faults go into `report`."""
     for tries in range(TRIES_MAX):
         found = Report()
         try:

@@ -1,8 +1,9 @@
-"""ConsumerLogWriter: the consumers of a stream on their way to the disk. Rules: docs/format.md, "Consumer log".
+"""ConsumerLogWriter: writes the consumers of a stream to disk. Rules: docs/format.md, "Consumer log".
 
-Records go into the image of the active file; a CommitLog writes and syncs them, as it does a stream's own (ARCHITECTURE.md, "Commit").
-A file begins with a fold, which tells all consumers whole. When there is no file yet, when its image is full and when a write has
-failed, records are not written one by one any more: memory is the truth, and the next fold, in a new file, holds what they say.
+Records go into the image of the active file; a CommitLog writes and syncs them, as it does for the stream's blocks
+(ARCHITECTURE.md, "Commit"). A file begins with a fold, which holds the whole state of all consumers. While there is no
+file, when its image is full, and after a write has failed, no single records are written: memory has the current state,
+and the next fold writes it to a new file.
 """
 import os
 
@@ -29,9 +30,9 @@ cdef extern from "time.h" nogil:
 
 cdef enum:
     FOLD_MIN = 1048576                     # bytes after a fold before the next one
-    FOLD_TIMES = 4                         # its own size: writing folds costs a quarter of writing records at most
-    SLACK = 1048576                        # what the image has above that: for the records of one turn
-    WRITE_MAX = 65536                      # the thread that appends writes as much itself
+    FOLD_TIMES = 4                         # a fold's sizes before the next: folds cost at most a quarter of the records
+    SLACK = 1048576                        # space of the image above that, for the records of one tick
+    WRITE_MAX = 65536                      # bytes that the appending thread writes itself
     RETRY_NS = 1000000000
 
 
@@ -43,7 +44,7 @@ cdef int64_t _now() noexcept nogil:
 
 cdef Py_ssize_t _write(uint8_t* out, uint64_t space, uint8_t kind, uint64_t number, uint64_t count, bytes meta, bytes body,
                        uint64_t salt) except -1:
-    """Write one record if there is room for it: its size, or 0."""
+    """Write one record if it fits; returns its size, or 0."""
     cdef uint64_t rest
     cdef uint64_t body_size = len(body)
     cdef Py_ssize_t at, size
@@ -68,8 +69,8 @@ cdef Py_ssize_t _write(uint8_t* out, uint64_t space, uint8_t kind, uint64_t numb
 cdef class ConsumerLogWriter:
     """An append-only log of consumers, each known by a number.
 
-    Always true: what `written_position` and `synced_position` cover is told by the files, record by record or by a fold; a consumer's
-    records count up by one.
+    Always true: the files hold everything that `written_position` and `synced_position` cover, as records or in a fold;
+    a consumer's records count up by one.
     """
 
     def __init__(self, Disk disk not None, folder, Committer committer not None):
@@ -82,7 +83,7 @@ cdef class ConsumerLogWriter:
             self.log.detach()
         self.free_files()
 
-    # Appending: the owner's part, a few hundred nanoseconds.
+    # Appending, by the thread that owns the log: a few hundred nanoseconds.
 
     cdef void stop_writing(self) noexcept:
         if not self.is_off:
@@ -103,27 +104,27 @@ cdef class ConsumerLogWriter:
         return 0
 
     def put(self, number, bytes meta not None, bytes state not None):
-        """Tell a consumer whole. The record stands twice: no damaged byte makes it forgotten."""
+        """Record the whole state of a consumer. The record is written twice: one damaged byte cannot lose it."""
         cdef uint64_t count = self.counts.get(number, 0) + 1
         self.append(LEDGER_PUT, number, count, meta, state)
         self.append(LEDGER_PUT, number, count, meta, state)
         self.counts[number] = count
 
     def note(self, number, bytes changes not None):
-        """Tell what has changed of its state since it was told last."""
+        """Record the changes of a consumer's state since its last record."""
         if len(changes):
             count = self.counts[number] + 1
             self.append(LEDGER_NOTE, number, count, None, changes)
             self.counts[number] = count
 
     def remove(self, number):
-        """Forget a consumer."""
+        """Record that a consumer was deleted."""
         cdef uint64_t count = self.counts.pop(number) + 1
         self.append(LEDGER_REMOVE, number, count, None, b"")
         self.append(LEDGER_REMOVE, number, count, None, b"")
 
     def continue_counts(self, dict counts not None):
-        """The records that each consumer has had in the files that are there."""
+        """Continue from the number of records that each consumer has in the existing files."""
         self.counts = dict(counts)
 
     # Committing.
@@ -142,11 +143,11 @@ cdef class ConsumerLogWriter:
 
     @property
     def fold_position(self):
-        """The files before the active one are not needed once this much is synced."""
+        """The position up to which the log must be synced before the older files may be removed."""
         return self.fold_stop
 
     def submit(self):
-        """Have all that was appended written soon, by this thread if it is little: the position. Waits for no sync."""
+        """Have everything appended written soon, by this thread if it is little: the position. Waits for no sync."""
         cdef CommitLog log = self.log
         if log.fail_errno:
             self.stop_writing()
@@ -158,7 +159,7 @@ cdef class ConsumerLogWriter:
         return log.appended
 
     def sync(self, position=None):
-        """Submit, and have a commit thread sync up to `position` (all, without one). Returns at once."""
+        """Submit, and have a commit thread sync up to `position` (default: everything). Returns at once."""
         self.submit()
         cdef CommitLog log = self.log
         cdef uint64_t wanted = log.submitted if position is None else min(<uint64_t>position, log.submitted)
@@ -166,7 +167,7 @@ cdef class ConsumerLogWriter:
             log.request_sync(wanted)
 
     def flush(self, bint is_synced):
-        """Write, and sync, all that was appended, in this thread: 0 or -errno."""
+        """Write everything that was appended, and sync it if `is_synced`, in this thread: 0 or -errno."""
         cdef int answer
         cdef CommitLog log = self.log
         if not self.is_off:
@@ -186,7 +187,7 @@ cdef class ConsumerLogWriter:
 
     @property
     def wants_fold(self):
-        """Whether all consumers should be told anew now, in a new file."""
+        """Whether a fold is due: a new file with all consumers."""
         if self.log.fail_errno:
             self.stop_writing()
             return _now() >= self.retry_at
@@ -195,24 +196,26 @@ cdef class ConsumerLogWriter:
         return self.is_required or self.file.size > self.fold_limit
 
     def require_fold(self):
-        """A fold is wanted, though nothing has changed: the files that are there do not hold as they should, or tell times of a clock
-        that was set since."""
+        """Make a fold due although no consumer has changed.
+
+        The existing files are damaged, or hold times of a clock that was set since.
+        """
         self.is_required = True
 
     def fold_failed(self, int code, path):
-        """A fold could not be begun: tried again in a second."""
+        """A fold could not begin: it is tried again in a second."""
         self.log.fail(-code, "create", os.fsencode(path))
         self.is_off = True
         self.retry_at = _now() + RETRY_NS
 
     def retry(self):
-        """After a failure: a fold is wanted at once."""
+        """After a failure: make a fold due at once."""
         if self.log.fail_errno:
             self.stop_writing()
             self.retry_at = 0
 
     def begin(self, file_id, bytes path not None, bytes front not None, salt, list everyone not None, highest):
-        """Begin a new file with a fold: `front`, all of `everyone` (number, meta, state) twice, and the end."""
+        """Begin a new file with a fold: `front`, all of `everyone` (number, meta, state) twice, and the end records."""
         cdef CommitLog log = self.log
         cdef BlockFile* file
         cdef uint64_t size = 0, count, rest
@@ -241,16 +244,16 @@ cdef class ConsumerLogWriter:
         self.file = file
         self.salt = salt
         self.is_off = self.is_required = False
-        log.is_filling = False             # no space is set aside: most files of this kind stay small
+        log.is_filling = False             # no space is preallocated: most of these files stay small
         log.appended += file.size
         self.fold_stop = log.appended
         log.start_file(file)
-        if log.fail_errno:                 # only now: before, a commit would find nothing to write and call it done
+        if log.fail_errno:                 # not earlier: a commit would find nothing to write and count as done
             log.submit()
             log.clear_failure()
 
     cdef retire(self):
-        """The active file gets no more records; one that failed is not tried again."""
+        """Close the active file to new records; after a failure its unwritten bytes are given up."""
         cdef CommitLog log = self.log
         cdef BlockFile** grown
         if self.file != NULL:
@@ -263,7 +266,7 @@ cdef class ConsumerLogWriter:
             self.file = NULL
         if log.fail_errno:
             with nogil:
-                log.flush_wait()           # nobody begins a commit while there is a failure
+                log.flush_wait()           # no new commit begins while a failure is pending
             while log.first != NULL:
                 log.unlist(log.first)
             log.needs_rewrite = False
@@ -271,7 +274,7 @@ cdef class ConsumerLogWriter:
             log.submit()
 
     def release(self):
-        """Let go of the files before the active one, as far as no commit needs them."""
+        """Close the files before the active one that no commit uses any more."""
         cdef Py_ssize_t n, kept = 0
         for n in range(self.file_count):
             if self.files[n].is_listed or self.files[n].users:
@@ -284,7 +287,7 @@ cdef class ConsumerLogWriter:
     # The end.
 
     def attach(self):
-        """From now on commit threads look after it."""
+        """From now on commit threads write and sync this log."""
         if not self.is_attached:
             self.log.attach()
             self.is_attached = True
@@ -295,7 +298,7 @@ cdef class ConsumerLogWriter:
             self.is_attached = False
 
     def let_go(self):
-        """Close the files without writing: nothing is appended after."""
+        """Close the files without writing; nothing may be appended afterwards."""
         self.detach()
         with nogil:
             self.log.flush_wait()

@@ -1,4 +1,4 @@
-"""BlockRemoval: blocks that hold nothing alive go from the disk, once the records that say why are synced."""
+"""BlockRemoval: removes blocks without live messages from disk, once the records that say why are synced."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ NOT_WAITING = -1
 class BlockRemoval:
     """Plans and carries out the removal of one store's dead blocks, under the store's lock.
 
-    Always true: a block goes only after every control record of it is on disk again elsewhere, or speaks of nothing
-    alive; files go oldest first.
+    Always true: a block is removed only when each of its control records is on disk elsewhere, or concerns no block
+    that stays; files are removed oldest first.
     """
 
     def __init__(self, store: FileStore) -> None:
         self.store: FileStore = weakref.proxy(store)  # it owns us, and is freed without the garbage collector
-        self.planned: list[tuple[int, list[int]]] = []  # block ids, and up to where the log must be synced before
-        self.unlinking: list[str] = []  # files of removed blocks, in the order in which they must go
-        self.waits_at = NOT_WAITING  # a dead block's bytes were not all on disk when this much was synced
+        self.planned: list[tuple[int, list[int]]] = []  # (position that must be synced first, block ids)
+        self.unlinking: list[str] = []  # files of removed blocks, in the order in which they must be unlinked
+        self.waits_at = NOT_WAITING  # the synced position at which a dead block was not wholly on disk yet
 
     @property
     def is_due(self) -> bool:
-        """Whether there is a removal to be planned or carried out now."""
+        """Whether a removal has to be planned or carried out now."""
         return bool(
             self.store.index.emptied
             or self.planned
@@ -42,11 +42,11 @@ class BlockRemoval:
         )
 
     def forget_plans(self) -> None:
-        """The index is filled anew, and tells what is dead."""
+        """Drop all plans: the index was filled again and knows which blocks are dead."""
         self.planned, self.unlinking = [], []
 
     def after_commit(self) -> None:
-        """Plan, or go on with what is planned."""
+        """Plan removals, or continue those that are planned."""
         store = self.store
         if store.index.emptied or NOT_WAITING != self.waits_at != store.engine.synced_position:
             store.clean_up(self.plan)
@@ -54,14 +54,14 @@ class BlockRemoval:
             self.carry_out()
 
     def plan(self) -> None:
-        """Find the dead blocks that may go, and write the records that say what became of their messages."""
+        """Find the dead blocks that may be removed, and write the records that say what became of their messages."""
         store = self.store
         store.index.emptied = False
         blocks = store.query.blocks()
         if not blocks:
             return
         planned = {block_id for _, ids in self.planned for block_id in ids}
-        last_id = blocks[-1]["id"]  # its block tells the last sequence, and stays
+        last_id = blocks[-1]["id"]  # the last block stays: it holds the last sequence
         dead = set(engine_blocks.dead_blocks(store.engine)) - planned - {last_id}
         is_waiting = any(
             block["live"] == 0 and block["is_sealed"] and block["id"] not in dead and block["id"] not in planned
@@ -77,8 +77,10 @@ class BlockRemoval:
         self.carry_out()
 
     def _record_why(self, blocks: list[dict[str, Any]], ids: set[int]) -> None:
-        """What these blocks held is deleted, not lost: commit a floor below the first that stays, and a record of the
-        holes between those that stay."""
+        """Record that these blocks' messages are deleted, not lost.
+
+        Commits a floor below the first block that stays, and a record of the holes between those that stay.
+        """
         store = self.store
         left = [block for block in blocks if block["id"] not in ids]
         holes = [
@@ -107,7 +109,7 @@ class BlockRemoval:
         store.index.emptied = False
 
     def carry_out(self) -> None:
-        """Remove what is planned, as far as the log is synced."""
+        """Remove the planned blocks, as far as the log is synced."""
         store = self.store
         synced = store.engine.synced_position
         due = sorted(block_id for position, ids in self.planned if synced >= position for block_id in ids)
@@ -120,7 +122,8 @@ class BlockRemoval:
                 self.unlinking += [path, store.files.forget(block_id)]
             loading.free_unused_numbers(store.index)
         while self.unlinking:
-            # Oldest first, and none before those that it tells of: else their messages would be back at the next open.
+            # Oldest first, and no block before those that its records concern: their messages would be back at the
+            # next open.
             store.files.summaries.wait(self.unlinking[0])
             try:
                 if os.path.exists(self.unlinking[0]):
@@ -132,7 +135,7 @@ class BlockRemoval:
 
 
 def _removable(blocks: list[dict[str, Any]], dead: set[int]) -> list[dict[str, Any]]:
-    """The dead blocks whose control records speak of no block that stays: its deleted rows would come back."""
+    """The dead blocks whose control records concern no block that stays: that block's deleted rows would come back."""
     found: list[dict[str, Any]] = []
     kept: list[dict[str, Any]] = []
     for block in blocks:

@@ -1,8 +1,8 @@
-"""Subject delete markers: what takes the place of a subject's last message when it grows too old. Rules: those of the
-reference for `subject_delete_marker_ttl`, seen on nats-server 2.15.1.
+"""Subject delete markers: they take the place of a subject's last message when it expires.
 
-A marker is appended before the message that it stands for is deleted, and both are in one commit: whatever part of it
-a crash keeps, a subject never disappears without its marker (recovery.py, "Doubted"). A purge or a delete leaves none.
+The rules are those of `subject_delete_marker_ttl`, as seen on nats-server 2.15.1. A marker is appended before the
+message that it replaces is deleted, and both are in one commit: whatever part of it survives a crash, a subject never
+disappears without its marker (recovery.py, `doubted`). A purge or a delete leaves no marker.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from penstock.wire.headers import find
 if TYPE_CHECKING:
     from penstock.store.base import Store
 
-STEP_MAX = 4096  # messages looked at in one step, so that nobody waits long for it
+STEP_MAX = 4096  # messages handled in one step, so that other callers do not wait long
 RETRY_NS = 100_000_000
 MAX_AGE, TTL = REASONS.index("max_age"), REASONS.index("ttl")
 log = logging.getLogger("penstock")
 
 
 class Replaced(NamedTuple):
-    """A marker that was stored, and the last sequence that its subject had before."""
+    """A stored marker, and the last sequence that its subject had before."""
 
     subject: bytes
     headers: bytes
@@ -37,14 +37,14 @@ class Replaced(NamedTuple):
 
 
 def replace_expired(store: Store, now: int) -> int:
-    """Delete what has become too old and leave markers, without a commit: how many were deleted."""
+    """Delete expired messages and leave markers, without a commit; returns how many were deleted."""
     aged, is_more = _aged(store, now)
     expired = []
     committed_seq, is_early = store.engine.committed_seq, False
     for seq, expiry in store.wheel.expire(now, STEP_MAX):
         if seq <= committed_seq:
             expired.append(seq)
-        else:  # not on disk yet, and so not to be read
+        else:  # not committed yet, so it cannot be read
             store.wheel.add(seq, expiry)
             is_early = True
     last: dict[str, Message] = {}
@@ -53,7 +53,7 @@ def replace_expired(store: Store, now: int) -> int:
     for seq in sorted({*aged, *expired}):
         try:
             message = store.engine.load(seq)
-        except CorruptBlock:  # it was told, and goes without a marker: its subject is not known
+        except CorruptBlock:  # it was reported, and is deleted without a marker as its subject is not known
             continue
         if isinstance(message, Message):
             last[message.subject] = message
@@ -69,7 +69,7 @@ def replace_expired(store: Store, now: int) -> int:
     stored, refused = _append(store, gone, now)
     store.engine.delete_all(aged, MAX_AGE, now)
     store.engine.delete_all(expired, TTL, now)
-    if refused:  # the stream was full: now it is not
+    if refused:  # the stream was full; the deletes have made space
         late, refused = _append(store, refused, now)
         stored += late
     for message in refused:
@@ -84,14 +84,14 @@ def replace_expired(store: Store, now: int) -> int:
 
 
 def is_marker(headers: bytes | None) -> bool:
-    """Does this message say itself that its subject is gone? Then no marker follows it."""
+    """Whether this message itself says that its subject is gone: no marker follows it."""
     if not headers:
         return False
     return bool(find(headers, b"Nats-Marker-Reason")) or find(headers, b"KV-Operation") == b"PURGE"
 
 
 def _aged(store: Store, now: int) -> tuple[list[int], bool]:
-    """The sequences that are older than `max_age` allows, at most STEP_MAX of them; and whether there are more."""
+    """(sequences of messages older than `max_age`, at most STEP_MAX; whether there are more)."""
     if not store.limits.max_age_ns or not store.index.messages:
         return [], False
     floor = min(store.ages.first_after(store.engine, now - store.limits.max_age_ns), store.engine.committed_seq + 1)
@@ -107,7 +107,7 @@ def _aged(store: Store, now: int) -> tuple[list[int], bool]:
 
 
 def _append(store: Store, gone: list[Message], now: int) -> tuple[list[Replaced], list[Message]]:
-    """Store a marker for the subject of each: those that were stored, and the messages for which none could be."""
+    """Store a marker for each message's subject: (stored markers, messages whose marker was refused)."""
     ttl_ns = store.limits.marker_ttl_ns // NS_PER_SECOND * NS_PER_SECOND
     headers = (
         b"NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\nNats-TTL: %s\r\nNats-Rollup: sub\r\n\r\n"

@@ -1,8 +1,8 @@
-"""Deletes: what was taken from a stream since a position in its blocks, in the order of its log, and why. Reads only.
+"""Deletes: which messages were deleted from a stream since a position in its blocks, in log order, and why. Reads only.
 
-The reasons stand in the control records (docs/format.md, "Record"): of sealed blocks in their summaries, of the last
-block in the block itself. Of blocks that the writer has removed DELETES tells what a user took away. Where it is not
-there, or was begun later, the block's id is in `missing`.
+The reasons are in the control records (docs/format.md, "Record"): in the summaries of sealed blocks, and in the last
+block itself. For blocks that the writer has removed, DELETES holds the user's deletes. If there is no DELETES, or it
+was begun later, the block's id is in `missing`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from penstock.store.read.view import StreamView
 
 DELETE, ERASE, FLOOR = (KINDS.index(kind) for kind in ("delete", "erase", "floor"))
-GAP_MAX = 1000  # missing blocks of one gap that are named
-RETOLD = ("compact", "skipped")  # they tell again what is known of blocks that are gone, and not why
+GAP_MAX = 1000  # missing blocks that are listed for one gap
+RETOLD = ("compact", "skipped")  # records that repeat the deletes of removed blocks, without the reason
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A block up to which control records were read; it is read again from its beginning."""
+    """The last block whose control records were read; the next read begins with it again, at its start."""
 
     block_id: int
     salt: int
@@ -43,18 +43,18 @@ class Position:
 
 @dataclass(slots=True)
 class Deletes:
-    """What the records from a position on say, and DELETES of all."""
+    """The deletes in the records from a position on, and all of DELETES."""
 
     removals: list[tuple[str, int, int]] = field(default_factory=list)
     """(reason, start, stop), half open, in the order of the log; an erase has the reason `erase`."""
     missing: list[int] = field(default_factory=list)
-    """Blocks whose records nobody can read any more."""
+    """Blocks whose records cannot be read any more."""
     position: Position | None = None
-    """Where the next one begins."""
+    """Where the next read begins."""
     reused_from: int | None = None
-    """The lowest sequence that a block of a later epoch begins with: those from there on were given out anew."""
+    """The lowest first sequence of the blocks of later epochs: sequences from there on were given out again."""
     forgotten_below: int = 1
-    """Of sequences below it DELETES has forgotten the reasons."""
+    """DELETES has forgotten the reasons for sequences below this one."""
 
     def by_reason(self, gone: SeqSet, last: int) -> dict[str, SeqSet]:
         return by_reason(self.removals, gone, last, is_whole=not self.missing)
@@ -62,7 +62,7 @@ class Deletes:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What one range of a control record says."""
+    """One range of a control record."""
 
     reason: str
     start: int
@@ -72,7 +72,7 @@ class Removal:
 
 @dataclass(slots=True)
 class LogOfDeletes:
-    """What the blocks say that are there."""
+    """The deletes that the existing blocks record."""
 
     removals: list[Removal] = field(default_factory=list)
     missing: list[int] = field(default_factory=list)
@@ -83,17 +83,17 @@ class LogOfDeletes:
 def read_deletes(
     root: str, stream_id: bytes, since: Position | None = None, epoch: int = 0, disk: Disk | None = None
 ) -> Deletes:
-    """What was taken from the stream in `root` from a position (None: all) up to what is committed now.
+    """The messages deleted from the stream in `root`, from a position (None: all) up to what is committed now.
 
-    `epoch` is the one in which the reader was here last: a block begun later tells which sequences came after.
+    `epoch` is the stream's epoch at the reader's last visit: blocks of later epochs show which sequences were reused.
     """
     disk, paths = disk or Disk(), StreamPaths(root)
     log = read_log(disk, paths, stream_id, since, epoch)
-    # After the blocks: what has gone in between stands in it by now.
+    # Read after the blocks: blocks removed in the meantime are in it by now.
     try:
         kept = read_kept(disk, paths, stream_id) or DeletesFile()
     except CorruptBlock:
-        kept = DeletesFile()  # the writer says so and sets it aside at its next open
+        kept = DeletesFile()  # the writer reports the damage and sets the file aside at its next open
     found = Deletes(
         in_order(kept, log.removals), position=log.position, reused_from=log.reused_from, forgotten_below=kept.low
     )
@@ -102,13 +102,13 @@ def read_deletes(
 
 
 def in_order(kept: DeletesFile, removals: Iterable[Removal]) -> list[tuple[str, int, int]]:
-    """What DELETES says and then the log, less the floors that DELETES tells exactly."""
+    """The removals in DELETES and then those of the log, without the floors that DELETES holds exactly."""
     found = list(kept.removals())
     for one in removals:
         if one.is_floor and one.reason in BY_USER:
             if one.stop <= kept.floor:
                 continue
-            found.append(("compact", 1, kept.floor))  # all that had gone by then, also if no block says so any more
+            found.append(("compact", 1, kept.floor))  # all deleted by then, even if no block records it any more
         found.append((one.reason, one.start, one.stop))
     return found
 
@@ -116,7 +116,7 @@ def in_order(kept: DeletesFile, removals: Iterable[Removal]) -> list[tuple[str, 
 def read_log(
     disk: Disk, paths: StreamPaths, stream_id: bytes, since: Position | None = None, epoch: int = 0
 ) -> LogOfDeletes:
-    """The control records of the blocks that are there, from a position on."""
+    """Read the control records of the existing blocks, from a position on."""
     found = LogOfDeletes()
     head = _read_head(disk, paths, stream_id)
     blocks = _list_blocks(paths, since.block_id if since else 1, head)
@@ -144,7 +144,7 @@ def read_log(
 
 
 def _each(first: int, last: int, blocks: dict[int, str]) -> Iterator[int]:
-    """The ids from first to last, but of a gap between blocks only the first few: a file may have any name."""
+    """The ids from first to last; of a gap between blocks only the first GAP_MAX, as a file may have any name."""
     at = first
     for block_id in sorted(one for one in blocks if first <= one <= last):
         yield from range(at, min(block_id, at + GAP_MAX))
@@ -155,13 +155,13 @@ def _each(first: int, last: int, blocks: dict[int, str]) -> Iterator[int]:
 def read_block(
     disk: Disk, path: str, header: BlockHeader, *, is_last: bool = False, limit: int | None = None
 ) -> list[Removal] | None:
-    """What the control records of one block say; None when the block went meanwhile."""
+    """The removals in the control records of one block; None when the block was removed meanwhile."""
     controls = _read_controls(disk, path, header, is_last=is_last, limit=limit)
     return None if controls is None else list(_removals(controls, header))
 
 
 def _read_head(disk: Disk, paths: StreamPaths, stream_id: bytes) -> Head | None:
-    """How far the writer has committed; None after a power cut, or where it never wrote: then all there is counts."""
+    """How far the writer has committed; None after a power cut, or if it never wrote: then all records count."""
     try:
         head = decode_head(disk.read_file(paths.head), stream_id)
     except FileNotFoundError:
@@ -172,7 +172,7 @@ def _read_head(disk: Disk, paths: StreamPaths, stream_id: bytes) -> Head | None:
 
 
 def _list_blocks(paths: StreamPaths, first_id: int, head: Head | None) -> dict[int, str]:
-    """The path of each block from an id on: of its highest generation."""
+    """The path of each block's highest generation, from a block id on."""
     best: dict[int, tuple[int, str]] = {}
     for name in os.listdir(paths.blocks) if os.path.isdir(paths.blocks) else ():
         parsed = parse_block_name(name)
@@ -198,7 +198,7 @@ def _read_header(disk: Disk, path: str, stream_id: bytes) -> BlockHeader | None:
 def _read_controls(
     disk: Disk, path: str, header: BlockHeader, *, is_last: bool, limit: int | None
 ) -> Iterable[bytes | memoryview] | None:
-    """The bytes of a block's control records; None when the block went meanwhile."""
+    """The bytes of a block's control records; None when the block was removed meanwhile."""
     if not is_last:
         try:
             section = read_section(disk, path.removesuffix(".blk") + ".sum", CONTROLS, header.salt)
@@ -243,7 +243,7 @@ def _removals(controls: Iterable[bytes | memoryview], header: BlockHeader) -> It
 
 
 def gone_from(view: StreamView, last: int) -> SeqSet:
-    """The sequences from 1 to `last` of which the view holds no message."""
+    """The sequences from 1 to `last` for which the view holds no message."""
     found = SeqSet()
     if view.first_seq > 1 and last:
         found.add_range(1, min(view.first_seq - 1, last))
@@ -257,7 +257,7 @@ def gone_from(view: StreamView, last: int) -> SeqSet:
 
 
 def without(some: SeqSet, other: SeqSet) -> SeqSet:
-    """Those of `some` that are not in `other`."""
+    """The sequences in `some` that are not in `other`."""
     left = SeqSet()
     for first, last in some.ranges():
         at: int | None = first
@@ -275,10 +275,11 @@ def without(some: SeqSet, other: SeqSet) -> SeqSet:
 def by_reason(
     removals: Iterable[tuple[str, int, int]], gone: SeqSet, last: int, *, is_whole: bool = False
 ) -> dict[str, SeqSet]:
-    """Which sequences from 1 to `last` went for which reason: the first that took one counts, and adds it to `gone`.
+    """The sequences from 1 to `last` by the reason of their removal; the first removal of each counts.
 
-    Those in `gone` had gone before. What only tells again of earlier removals is no reason; but where all that a user
-    took is known (`is_whole`), what is told again had gone before later records, and not by a user.
+    Sequences in `gone` were removed before; those found are added to it. Records that only repeat earlier removals
+    (RETOLD) give no reason. But if all of the user's deletes are known (`is_whole`), the sequences that they repeat
+    were removed before the later records, and not by a user.
     """
     found: dict[str, SeqSet] = {}
     for reason, start, stop in removals:
@@ -286,7 +287,7 @@ def by_reason(
         if start >= stop or (reason in RETOLD and not is_whole):
             continue
         if reason == "erase":
-            # Its delete record came just before; that it was erased is what the reader is told.
+            # Its delete record came just before; the reader gets the reason `erase`.
             for other in found.values():
                 if other.remove(start):
                     found.setdefault("erase", SeqSet()).add(start)

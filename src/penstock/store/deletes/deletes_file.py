@@ -1,7 +1,7 @@
-"""DeletesFile: which messages of a stream a user took away, as far as the records of that are gone with their blocks.
+"""DeletesFile: a user's deletes whose delete records vanished when their blocks were removed.
 
-The file DELETES. Layout: docs/format.md, "DELETES". It is only for those who ask why a message is gone; without it the
-stream is the same.
+The file DELETES. Layout: docs/format.md, "DELETES". It only answers why a message is gone; the stream works the same
+without it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Seq = Annotated[int, msgspec.Meta(ge=1, le=SEQ_MAX)]
 
 
 class _File(msgspec.Struct):
-    """What stands in DELETES."""
+    """The contents of DELETES."""
 
     format: int
     stream_id: str
@@ -35,7 +35,7 @@ class _File(msgspec.Struct):
     sets: dict[str, str]
 
 
-RANGES_MAX = 65536  # half a megabyte, about; the lower half is forgotten beyond that
+RANGES_MAX = 65536  # about half a megabyte; beyond that the lower half is forgotten
 FORMAT = 1
 
 
@@ -43,19 +43,19 @@ FORMAT = 1
 class DeletesFile:
     """Sets of sequences by reason.
 
-    Always true: they do not overlap, and each holds only what was alive when it was taken away.
+    Always true: the sets do not overlap, and each holds only messages that were live when they were deleted.
     """
 
     since: int = 0
     """The reasons in all removed blocks from this id on were kept; 0: nothing was kept yet."""
     low: int = 1
-    """Of sequences below it the reasons are forgotten."""
+    """The reasons for sequences below this one are forgotten."""
     floor: int = 1
-    """What floor records up to this one took stands in the sets."""
+    """The messages that floor records up to this sequence deleted are in the sets."""
     sets: dict[str, SeqSet] = field(default_factory=lambda: {reason: SeqSet() for reason in BY_USER})
 
     def add(self, reason: str, first: int, last: int) -> None:
-        """Of what was deleted to be erased, that it was erased is what counts."""
+        """Add a range. For a message that was deleted and erased, the reason `erase` counts."""
         erased = self.sets["erase"]
         if reason == "erase":
             for seqs in self.sets.values():
@@ -72,13 +72,13 @@ class DeletesFile:
             yield from ((reason, first, last + 1) for first, last in seqs.ranges())
 
     def cut_above(self, seq: int) -> None:
-        """Forget what is known of the sequences above `seq`: they will be given out again."""
+        """Forget the sequences above `seq`: they will be given out again."""
         self.floor, self.low = min(self.floor, seq + 1), min(self.low, seq + 1)
         for reason, seqs in self.sets.items():
             self.sets[reason] = _between(seqs, 1, seq)
 
     def trim(self) -> None:
-        """Keep it small: of many ranges the lower half goes."""
+        """Keep the file small: with too many ranges the lower half is dropped."""
         if sum(seqs.range_count for seqs in self.sets.values()) <= RANGES_MAX:
             return
         starts = sorted(first for seqs in self.sets.values() for first, _ in seqs.ranges())
@@ -96,7 +96,7 @@ def _between(seqs: SeqSet, low: int, high: int) -> SeqSet:
 
 
 def write_kept(disk: Disk, paths: StreamPaths, stream_id: bytes, kept: DeletesFile) -> None:
-    """Write DELETES, whole or not at all, and to the disk."""
+    """Write DELETES, whole or not at all, and sync it."""
     kept.trim()
     sets = {reason: base64.b64encode(seqs.encode()).decode() for reason, seqs in kept.sets.items() if seqs}
     value = {"format": FORMAT, "stream_id": stream_id.hex(), "since": kept.since, "low": kept.low, "floor": kept.floor}
@@ -104,7 +104,7 @@ def write_kept(disk: Disk, paths: StreamPaths, stream_id: bytes, kept: DeletesFi
 
 
 def read_kept(disk: Disk, paths: StreamPaths, stream_id: bytes) -> DeletesFile | None:
-    """What DELETES says; None when there is no such file. CorruptBlock: it does not hold."""
+    """Read DELETES; None when there is no such file. Raises CorruptBlock when it is damaged."""
     found = read_checked(disk, paths.deletes, _File)
     if found is None:
         return None

@@ -1,8 +1,8 @@
-"""DeletesRecorder: before a block goes, what its records say of a user's deletes is kept in DELETES (deletes_file.py).
+"""DeletesRecorder: before a block is removed, keeps the user's deletes in its records in DELETES (deletes_file.py).
 
-A delete record lists what was alive when it was written, and can be copied. A floor record does not: what it took is
-noted when it is written, from the index. After a crash the log tells it, and does so exactly: no block is removed
-before every floor that is on disk has been noted.
+A delete record lists the messages that were live when it was written, and can be copied. A floor record does not: the
+messages below it are noted from the index when the record is written. After a crash they are found in the log, exactly:
+no block is removed before every floor on disk has been noted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Floors:
-    """Floor records that may not be on disk yet, and what they took."""
+    """Floor records that may not be on disk yet, and the messages that they deleted."""
 
     position: int
     floor: int
@@ -40,7 +40,7 @@ class Floors:
 
 @dataclass(slots=True)
 class Taken:
-    """What one floor takes; `low`: of the sequences below it that is not known."""
+    """The messages that one floor deletes; below `low` they are not known."""
 
     seqs: SeqSet = field(default_factory=SeqSet)
     low: int = 1
@@ -56,7 +56,7 @@ class DeletesRecorder:
         self.pending: list[Floors] = []
 
     def load(self) -> None:
-        """Read DELETES; one that does not hold is set aside: it costs the reasons, and nothing else."""
+        """Read DELETES. A damaged one is set aside: only the reasons in it are lost."""
         store, path = self.store, self.store.paths.deletes
         try:
             try:
@@ -65,19 +65,19 @@ class DeletesRecorder:
                 set_aside(store.disk, path)
                 store.report.add("set aside", path, f"{damage.reason}: why older messages are gone is not known")
         except OSError as error:
-            self._tell("not read, why older messages are gone is not known", error)
+            self._report("not read, why older messages are gone is not known", error)
 
     # Floors.
 
     def alive_below(self, floor: int) -> Taken:
-        """What a floor is about to take."""
+        """The messages that a floor is about to delete."""
         index, found = self.store.index, Taken()
         at, stop = index.first_seq, min(floor, index.last_seq + 1)
         dead = index.last_seq + 1 - index.first_seq - index.messages
         if not index.messages or at >= stop:
             return found
         if stop - at < min(dead, index.messages):
-            # A little at the front of a stream with many holes: sooner asked one by one than worked out for all.
+            # A short range at the front of a stream with many holes: asking for each message is cheaper.
             seq = self.store.query.next_seq((), at, stop)
             while seq:
                 found.seqs.add(seq)
@@ -85,7 +85,7 @@ class DeletesRecorder:
             return found
         holes = self.store.query.deleted().ranges()
         holes = holes[: bisect_left(holes, (stop, 0))]
-        if len(holes) > RANGES_MAX // 2:  # more than is ever kept
+        if len(holes) > RANGES_MAX // 2:  # more than DELETES ever keeps
             holes = holes[-(RANGES_MAX // 2) :]
             found.low = at = holes[0][0]
         for first, last in holes:
@@ -97,11 +97,11 @@ class DeletesRecorder:
         return found
 
     def note_floor(self, reason: int, floor: int, taken: Taken) -> None:
-        """A floor record was appended; it counts from when it is on disk."""
+        """A floor record was appended; it takes effect once it is on disk."""
         pending, committed = self.pending, self.store.engine.committed_position
         pending.append(Floors(self.store.engine.position, floor, taken.low, {REASONS[reason]: taken.seqs}))
         while len(pending) > 1 and pending[1].position <= committed:
-            # Neither can be rolled back: one entry does for both, however many rollups there are between two syncs.
+            # Neither can be rolled back: merge them, however many rollups there are between two syncs.
             newer = pending.pop(1)
             older = pending[0]
             older.position, older.floor = newer.position, max(older.floor, newer.floor)
@@ -114,7 +114,7 @@ class DeletesRecorder:
         self.pending = [one for one in self.pending if one.position <= committed]
 
     def _take_pending_floors(self) -> bool:
-        """Take over the floors, once no power cut can take them back; False: they could not be synced."""
+        """Take over the floors, once they are synced and no power cut can undo them; False when the sync failed."""
         engine = self.store.engine
         if self.pending and self.pending[-1].position > engine.synced_position and engine.sync() < 0:
             return False
@@ -128,7 +128,7 @@ class DeletesRecorder:
         return True
 
     def recover_floors(self, blocks: Iterable[BlockOnDisk]) -> None:
-        """After a crash: floors in these blocks that came after DELETES was written last."""
+        """After a crash: take over the floors in these blocks that are newer than the last write of DELETES."""
         for block in blocks:
             for record in decode_controls(block) if block.controls else ():
                 if record["kind"] == FLOOR and self._is_new(REASONS[record["reason"]], record["value"]):
@@ -138,10 +138,10 @@ class DeletesRecorder:
     def _is_new(self, reason: str, floor: int) -> bool:
         return reason in BY_USER and floor > self.kept.floor
 
-    # All there is.
+    # All blocks.
 
     def take_all(self) -> None:
-        """Take over what the records of all blocks say."""
+        """Take over the user's deletes in the records of all blocks."""
         store = self.store
         log = read_log(store.disk, store.paths, store.stream_id).removals
         reasons = by_reason(in_order(self.kept, log), SeqSet(), 2**63 - 2, is_whole=True)
@@ -155,9 +155,9 @@ class DeletesRecorder:
         try:
             self.take_all()
         except OSError as error:
-            self._tell("not all reasons are kept", error)
+            self._report("not all reasons are kept", error)
 
-    def _tell(self, what: str, error: OSError) -> None:
+    def _report(self, what: str, error: OSError) -> None:
         self.store.report.add("clean-up", self.store.paths.deletes, f"{what}: {error}")
 
     def _changed(self) -> None:
@@ -165,18 +165,18 @@ class DeletesRecorder:
             self.kept.since = min(self.store.headers, default=1)
         self.is_dirty = True
 
-    # When it is written.
+    # Writing DELETES.
 
     def before_removal(self, ids: list[int]) -> bool:
-        """These blocks are about to go: keep what they say. False: not now, they have to stay."""
+        """Keep the user's deletes in these blocks, which are about to be removed; False when the blocks must stay."""
         if not self._take_pending_floors():
             return False
         if not self.kept.since:
-            self._changed()  # from here on readers may rely on it
+            self._changed()  # from now on readers may rely on DELETES
         try:
             self._take(ids)
         except OSError as error:
-            self._tell("blocks stay until their records can be read", error)
+            self._report("blocks stay until their records can be read", error)
             return False
         return self._write()
 
@@ -184,7 +184,7 @@ class DeletesRecorder:
         for block_id in ids:
             facts = self.store.query.block(block_id)
             if facts["target_low"] > facts["target_high"]:
-                continue  # it speaks of no other
+                continue  # it has no delete, erase or floor records
             for one in self._read(block_id):
                 if one.reason not in BY_USER:
                     continue
@@ -202,18 +202,18 @@ class DeletesRecorder:
         return found or []
 
     def before_checkpoint(self) -> None:
-        """An open that has the checkpoint does not see the records before it."""
+        """Keep the pending floors: an open with the checkpoint does not read the records before it."""
         self._take_pending_floors()
         self._write()
 
     def before_cut(self) -> None:
-        """A truncation takes records away that speak of what stays."""
+        """Keep everything: a truncation removes records that concern messages that stay."""
         self._take_pending_floors()
         self._try_to_take_all()
         self._write()
 
     def cut(self, seq: int) -> None:
-        """The sequences above `seq` will be given out again: nothing may be known of them."""
+        """Forget the sequences above `seq`: they will be given out again."""
         self.pending.clear()
         self.kept.cut_above(seq)
         if os.path.exists(self.store.paths.deletes):
@@ -221,14 +221,17 @@ class DeletesRecorder:
             self.is_dirty = False
 
     def _write(self) -> bool:
-        """Write what is new. A full disk is no reason to keep blocks: they make room, and it is written later."""
+        """Write DELETES if it has changed; False when blocks must not be removed.
+
+        On a full disk they may be: their removal frees space, and DELETES is written later.
+        """
         if not self.is_dirty:
             return True
         store = self.store
         try:
             write_kept(store.disk, store.paths, store.stream_id, self.kept)
         except OSError as error:
-            self._tell("not written, tried again later", error)
+            self._report("not written, tried again later", error)
             return error.errno in (errno.ENOSPC, errno.EDQUOT)
         self.is_dirty = False
         return True

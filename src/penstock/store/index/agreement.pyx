@@ -1,6 +1,7 @@
-"""What the files beside the blocks say, against the blocks themselves: summaries and checkpoints that hold, and lie all the same.
+"""Compares summaries and checkpoints with the blocks they describe: a file whose checksums hold may still be wrong.
 
-`penstock verify` asks, which reads every block anyway; an open believes them. Rules: docs/format.md, "Summary", "CHECKPOINT".
+`penstock verify` uses this, as it reads every block anyway; an open trusts the files. Rules: docs/format.md, "Summary",
+"CHECKPOINT".
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -16,12 +17,12 @@ from penstock.base.bloom_filter cimport filter_may_match
 cdef enum:
     NAME_HEAD = 10                         # number u32, messages u32, size u16
 
-cdef uint64_t HIGH = 0x8000000000000000ULL           # in a first or last sequence: only a bound
+cdef uint64_t HIGH = 0x8000000000000000ULL           # set in a first or last sequence that is only a bound
 
 cdef struct Named:                         # a subject of a summary, found by its number
     uint32_t number
-    uint32_t count                         # of its messages, those met taken off
-    uint32_t name                          # where it stands; 0: the place is free
+    uint32_t count                         # its messages that were not met yet
+    uint32_t name                          # the offset of its name; 0: the slot is free
     uint16_t size
 
 cdef struct Counted:
@@ -31,7 +32,7 @@ cdef struct Counted:
 
 
 def alive_in(BlockScan scan not None, SeqSet dead not None, uint64_t floor):
-    """(how many of a block's messages are at or above `floor` and not dead, the last sequence of all)."""
+    """(number of a block's messages that are at or above `floor` and not dead, last sequence of the block)."""
     cdef Py_ssize_t n
     cdef uint64_t found = 0
     for n in range(scan.count):
@@ -97,7 +98,7 @@ cdef const char* _rows_differ(BlockScan scan, const uint8_t* offsets, const uint
 def rows_disagree(BlockScan scan not None, const unsigned char[::1] block not None, const unsigned char[::1] offsets not None,
                   const unsigned char[::1] sizes not None, const unsigned char[::1] subjects not None,
                   const unsigned char[::1] seqs not None, const unsigned char[::1] names not None, bint is_dense, uint64_t seq_base):
-    """How the arrays and the subjects of a summary differ from its block; None: not at all. They hold, each for itself."""
+    """How the arrays and subjects of a summary, each valid by itself, differ from its block; None when they do not."""
     cdef Py_ssize_t count = scan.count, n = names.shape[0] // NAME_HEAD
     cdef uint64_t capacity = 16
     cdef Named* table
@@ -121,7 +122,8 @@ def rows_disagree(BlockScan scan not None, const unsigned char[::1] block not No
 
 
 def facts_of(BlockScan scan not None):
-    """What a checkpoint and a summary say of a block's messages, from the block: (count, bytes, time_min, time_max, first, last)."""
+    """The facts that a checkpoint and a summary hold about a block, computed from the block itself:
+    (count, bytes, time_min, time_max, first, last)."""
     cdef Py_ssize_t n
     cdef uint64_t size = 0
     cdef int64_t low = 0x7FFFFFFFFFFFFFFF, high = -0x7FFFFFFFFFFFFFFF
@@ -137,7 +139,7 @@ def facts_of(BlockScan scan not None):
 
 
 def filter_lacks(bytes filter not None, const unsigned char[::1] names not None):
-    """Whether a block's filter would skip it for one of its own subjects."""
+    """Whether a block's Bloom filter would wrongly skip the block for one of its own subjects."""
     cdef Py_ssize_t at = 0, n
     cdef uint16_t size
     cdef const uint8_t* name
@@ -164,7 +166,7 @@ def filter_lacks(bytes filter not None, const unsigned char[::1] names not None)
 
 
 def subjects_disagree(Index index not None):
-    """How the totals of an index, which a checkpoint has told, differ from its rows; None: not at all."""
+    """How an index's totals, which were read from a checkpoint, differ from its rows; None when they do not."""
     cdef uint32_t stop = index.tree.number_stop, row, number
     cdef Counted* counted = <Counted*>calloc(stop + 1, sizeof(Counted))
     cdef Py_ssize_t at

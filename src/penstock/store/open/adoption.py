@@ -1,9 +1,9 @@
-"""Adoption: blocks that others have staged become part of a stream, all of them or none.
+"""Adoption: adds blocks that others have staged to a stream, all of them or none.
 
 Layout and rules: docs/format.md, "Staged blocks". A task stages finished blocks in a store of its own under the
-stream's `staging` folder, numbered from 1 (or from where it was told). Here they get their place: their headers are
-written anew, which is all that a block needs, and ADOPT, written whole or not at all, is the moment that decides. What
-it says is done by whoever opens the store next, if need be. A few messages are appended instead: tiny blocks cost every
+stream's `staging` folder, numbered from 1 (or from a given number). Adoption rewrites their headers for their place in
+the stream; nothing else in a block depends on it. The batch is decided once the plan, ADOPT, is written, whole or not
+at all: after a crash the next open carries it out. A few messages are appended instead, as tiny blocks slow down every
 reader.
 """
 
@@ -38,9 +38,9 @@ from penstock.store.write.batch import Batch
 if TYPE_CHECKING:
     from penstock.store.file_store import FileStore
 
-JOB = "job-"  # begins the name of a batch that is the only one of its query
+JOB = "job-"  # name prefix of a batch that is the only one of its query
 JOBS_KEPT = 16
-SMALL = 4  # a batch below one part in so many of a block is appended
+SMALL = 4  # a batch smaller than the block size divided by this is appended
 IdAndExpiry = tuple[int, int, bytes | None, int]  # seq, time, hash of the message id, expiry
 
 
@@ -58,7 +58,7 @@ class StagedBlock:
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """What an adoption did."""
+    """The result of an adoption."""
 
     first_seq: int
     last_seq: int
@@ -91,7 +91,7 @@ def staged_blocks(disk: Disk, folder: str, stream_id: bytes) -> list[StagedBlock
 
 
 def scan_staged(disk: Disk, block: StagedBlock, header: BlockHeader | None = None) -> tuple[BlockScan, bytes]:
-    """The records of a staged block, every checksum verified, and its bytes."""
+    """The records of a staged block, with every checksum verified, and its bytes."""
     header = header or block.summary.header
     data = disk.read_file(block.path)[: block.size]
     scan = scan_block(
@@ -120,13 +120,13 @@ def subject_counts(blocks: Sequence[StagedBlock]) -> dict[bytes, int]:
 
 
 def _without_old_jobs(known: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
-    """A job that comes once is remembered until those who asked for it must have heard: for some jobs more."""
+    """Forget old one-time jobs. The newest JOBS_KEPT stay: the callers of older ones must know the result by now."""
     jobs = sorted((query for query in known if query.startswith(JOB)), key=lambda query: known[query]["last_seq"])
     return {query: facts for query, facts in known.items() if query not in jobs[: 1 - JOBS_KEPT]}
 
 
 class Adoption:
-    """Puts staged blocks into one store. The caller holds the stream's lock, and has judged limits and message ids."""
+    """Adds staged blocks to one store. The caller holds the stream's lock, and has checked limits and message ids."""
 
     def __init__(self, store: FileStore) -> None:
         self.store, self.disk, self.paths = store, store.disk, store.paths
@@ -140,7 +140,7 @@ class Adoption:
         has_times: bool = False,
         keep_seqs: bool = False,
     ) -> tuple[int, int, list[IdAndExpiry]]:
-        """Put the blocks of the tasks in place, in order: (first sequence, last sequence, ids and expiries)."""
+        """Add the blocks of the tasks, in order. Returns (first sequence, last sequence, ids and expiries)."""
         store = self.store
         store.expire_if_due()
         blocks = [block for task in tasks for block in task]
@@ -154,7 +154,7 @@ class Adoption:
             write = self._append
         else:
             for block in blocks:
-                scan_staged(self.disk, block)  # before it is decided: a record that does not hold fails the batch alone
+                scan_staged(self.disk, block)  # before the plan is written: a damaged record fails only the batch
             plan |= self._place(tasks, first_seq, has_times, keep_seqs)
             write = self._take_in
         try:
@@ -175,7 +175,7 @@ class Adoption:
     def _place(
         self, tasks: Sequence[Sequence[StagedBlock]], first_seq: int, has_times: bool, keep_seqs: bool
     ) -> dict[str, Any]:
-        """Give every block its header. The plan says the rest: file by file, where it goes."""
+        """Write every block's header. Returns the rest of the plan: where each file is moved to."""
         store = self.store
         store.sync()
         store.engine.seal_active()
@@ -212,7 +212,7 @@ class Adoption:
         return {"mode": "blocks", "moves": moves, "last_seq": next_seq - 1}
 
     def move(self, plan: dict[str, Any]) -> None:
-        """Put the files where the plan says. May be repeated."""
+        """Move the files to their places in the plan. May be repeated."""
         check_moves(self.disk, self.paths, self.store.stream_id, plan)
         folders = [self.paths.blocks]
         for name, block_id, _size in plan["moves"]:
@@ -266,7 +266,7 @@ class Adoption:
     # A few messages.
 
     def _append(self, plan: dict[str, Any]) -> list[IdAndExpiry]:
-        """Append what the plan lists, from where an attempt before us stopped."""
+        """Append the messages in the plan, from where an earlier attempt stopped."""
         store, entries = self.store, []
         staged = [self._staged(os.path.join(self.paths.root, name)) for name in plan["blocks"]]
         count = sum(block.summary.count for block in staged)
@@ -276,7 +276,7 @@ class Adoption:
             raise BadStage(
                 f"{self.paths.adopt} begins at {plan['first_seq']}, the stream ends at {store.index.last_seq}"
             )
-        # A power cut may have taken messages of which HEAD knew: their sequences are used up, but they are not there.
+        # A power cut may have lost messages that HEAD counts: their sequences are used, but the messages are missing.
         done = sum(
             seq not in store.skips and seq not in store.lost
             for seq in range(plan["first_seq"], min(store.index.last_seq + 1, plan["first_seq"] + plan["count"]))
@@ -305,7 +305,7 @@ class Adoption:
             if store.engine.log.failure() is None and store.engine.log.has_uncommitted:
                 store.rollback.run(error if isinstance(error, StoreError) else None)
             if store.index.last_seq < plan["first_seq"]:
-                self._drop_plan()  # rolled back: as if nothing had been asked
+                self._drop_plan()  # rolled back: nothing was adopted
             raise
         return entries
 
@@ -318,7 +318,7 @@ class Adoption:
     # The plan.
 
     def _remember(self, plan: dict[str, Any]) -> None:
-        """The batch is in: note it for its query, for good, and forget the plan."""
+        """The batch is in the stream: record it for its query, durably, and remove the plan."""
         if plan["query"]:
             known = _without_old_jobs(read_batches(self.disk, self.paths))
             last_seq = plan["last_seq"] if plan["mode"] == "blocks" else self.store.index.last_seq
@@ -333,7 +333,7 @@ class Adoption:
             self.disk.sync_folder(self.paths.root)
 
     def _forget_plan(self, cause: OSError) -> None:
-        """The plan was not written down whole: none of it may be left for the next open to follow."""
+        """The plan was not written whole: nothing of it may be left for the next open to carry out."""
         failed = WriteFailed("write", self.paths.adopt, cause.errno or errno.EIO)
         try:
             self._drop_plan()
@@ -343,7 +343,7 @@ class Adoption:
         raise failed from cause
 
     def _hold(self, error: Exception) -> None:
-        """It is decided but not done: no write comes before `resume` has finished it."""
+        """The adoption is decided but not finished: hold all writes until `resume` has finished it."""
         if os.path.exists(self.paths.adopt):
             self.store.engine.log.hold(getattr(error, "errno", None) or errno.EIO, self.paths.adopt)
         if isinstance(error, StoreError):
@@ -351,7 +351,7 @@ class Adoption:
         raise WriteFailed("adopt", self.paths.root, getattr(error, "errno", None) or errno.EIO) from error
 
     def before_open(self) -> None:
-        """The blocks of an adoption that was cut short go where they belong, before anybody looks at the files."""
+        """Move the blocks of an interrupted adoption to their places, before the open lists the files."""
         try:
             plan = read_plan(self.disk, self.paths)
             if plan is not None and plan["mode"] == "blocks":
@@ -360,8 +360,10 @@ class Adoption:
             self._give_up(damage)
 
     def after_open(self, is_moved: bool = True) -> None:
-        """The rest of it: the messages that were to be appended, and its note. Blocks that could not be moved before
-        are taken in now."""
+        """Finish an interrupted adoption: append its messages and record the batch.
+
+        Blocks that could not be moved before are moved and added now.
+        """
         plan = read_plan(self.disk, self.paths)
         if plan is None:
             return
@@ -376,19 +378,23 @@ class Adoption:
         try:
             self._remember(plan)
         except CorruptBlock as damage:
-            # Its messages are in. The plan stays: it may be followed again, and notes the batch once BATCHES is mended.
+            # Its messages are in the stream. The plan stays: carried out again, it records the batch once BATCHES is
+            # repaired.
             self.store.report.add("rebuilt", damage.path, f"{damage.reason}: the batch is in, and is not noted yet")
             return
         self._clear(plan)
 
     def _give_up(self, damage: StoreError) -> None:
-        """The plan, or what it names, is damaged. Nobody was told that the batch is in: its query brings it again."""
+        """Set aside a plan that is damaged or names damaged blocks.
+
+        The batch was not acknowledged, so its query will stage it again.
+        """
         if os.path.exists(self.paths.adopt):
             set_aside(self.disk, self.paths.adopt)
         self.store.report.add("set aside", self.paths.adopt, f"{damage}: an unfinished batch is left out")
 
     def resume(self) -> None:
-        """Finish what failed half way, in the same process; what was never decided is forgotten."""
+        """Finish an adoption that failed half way in this process, or forget one that was never decided."""
         if self.store.has_void_plan:
             try:
                 self._drop_plan()
@@ -410,19 +416,19 @@ class Adoption:
         self.store.enforce_limits()
 
     def _clear(self, plan: dict[str, Any]) -> None:
-        """Remove what is left in staging of a batch that was finished late: its job has given it up."""
+        """Remove the rest of a batch that was finished late from staging: its job has given it up."""
         try:
             for job in sorted(jobs_of(plan)):
                 remove_tree(self.disk, os.path.join(self.paths.staging, job))
             if os.path.isdir(self.paths.staging) and not os.listdir(self.paths.staging):
                 self.disk.rmdir(self.paths.staging)
-        except OSError as error:  # the batch is in; what is left takes room until its job is swept
+        except OSError as error:  # the batch is in the stream; the rest takes disk space until its job is swept
             self.store.report.add("unknown file", self.paths.staging, f"{error}: it is left over")
 
-    # What may be staged.
+    # Checks of staged blocks.
 
     def _check_controls(self, blocks: Collection[StagedBlock], keep_seqs: bool) -> None:
-        """A staged block holds messages, and skips where sequences are kept; nothing that speaks of others."""
+        """A staged block may hold messages, and skips if sequences are kept; no records that concern other blocks."""
         for block in blocks:
             controls = bytes(block.summary.section(CONTROLS))
             if not controls:
@@ -436,7 +442,7 @@ class Adoption:
 
 
 def remove_tree(disk: Disk, folder: str) -> None:
-    """Remove a folder of ours with all that is in it; of a link only the link."""
+    """Remove one of our folders with everything in it; for a symbolic link only the link."""
     if os.path.islink(folder):
         disk.unlink(folder)
     if not os.path.isdir(folder):

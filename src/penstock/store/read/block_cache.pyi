@@ -1,5 +1,5 @@
 class BlockCache:
-    """The last few windows that were wanted. The active block is read from its image."""
+    """The most recently used windows. The active block is read from its image instead."""
 
     @property
     def reads(self) -> int: ...

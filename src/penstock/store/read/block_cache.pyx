@@ -1,4 +1,7 @@
-"""BlockCache: parts of block files in memory, shared by all who read one stream, so that a hundred consumers do not read a block a hundred times."""
+"""BlockCache: parts of block files in memory, shared by all readers of one stream.
+
+It keeps a hundred consumers from reading the same block a hundred times.
+"""
 import os
 
 from libc.stdint cimport int64_t
@@ -14,18 +17,18 @@ cdef extern from "sys/mman.h" nogil:
 
 cdef enum:
     WINDOW = 262144
-    OVERLAP = 16384                        # what a window has of the next one: a record may lie across
+    OVERLAP = 16384                        # bytes shared with the next window, as a record may cross the boundary
     SMALLEST = 4096
     SMALLEST_SHARED = 65536
-    SERVED_MIN = 8                         # records that make a read worth its size
-    SERVED_MIN_SHARED = 4                  # where others read, too: of a whole window; of a part of it as many less
+    SERVED_MIN = 8                         # records served from a window that make its size worthwhile
+    SERVED_MIN_SHARED = 4                  # the same with several readers, for a full window; a smaller one needs less
     WINDOWS = 64
     UNUSED_MAX = 4096
-    ALONE_MIN = 16384                      # records after which one reader is taken to be alone
+    ALONE_MIN = 16384                      # records without another reader after which a reader counts as the only one
 
 
 cdef class BlockCache:
-    """The last few windows that were wanted. The active block is read from its image."""
+    """The most recently used windows. The active block is read from its image instead."""
 
     def __cinit__(self):
         self.size = WINDOW
@@ -34,7 +37,7 @@ cdef class BlockCache:
         self.clear()
 
     def clear(self):
-        """Give the memory back: nobody reads for now."""
+        """Free all windows: nobody reads for now."""
         cdef int n
         for n in range(self.count):
             munmap(self.windows[n].data, WINDOW + OVERLAP)
@@ -46,7 +49,7 @@ cdef class BlockCache:
         self.shared = 0
 
     def cool(self):
-        """Give the memory of windows back that nobody has wanted since the last call; whether there are others."""
+        """Free the windows that nobody has used since the last call; True when some are left."""
         cdef int n, kept = 0
         for n in range(self.count):
             if self.windows[n].used > self.cooled:
@@ -62,10 +65,10 @@ cdef class BlockCache:
         return kept > 0
 
     cdef Window* window(self, StreamEngine engine, Block* block, uint64_t start, uint64_t stop, void* user, int* mine) except NULL:
-        """One that has [start, stop) of the block, which fits into it; short where the file is.
+        """A window that holds [start, stop) of the block, which must fit into one. It ends early when the file does.
 
-        `mine` is the one that `user` had last: it is looked at first, and read into again where nobody else reads: others
-        would come to it later.
+        `mine` is the number of the window that `user` had last. It is tried first, and reused for the next read when
+        there is no other reader; with others it stays, as they will need it later.
         """
         cdef Window* chosen
         cdef Window* one
@@ -103,7 +106,7 @@ cdef class BlockCache:
                     mine[0] = n
         chosen = &self.windows[mine[0]]
         if chosen.data == NULL:
-            # Mapped: in the C library's heap, windows would lie between what stays, and not go back to the system.
+            # Mapped: on the heap, longer-lived memory around a window would keep it from going back to the system.
             data = mmap(NULL, WINDOW + OVERLAP, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
             if data == MAP_FAILED:
                 raise MemoryError
@@ -115,13 +118,13 @@ cdef class BlockCache:
         if fd < 0:
             raise OSError(-fd, os.strerror(-fd), os.fsdecode(block.file.path))
         chosen.block_id = 0
-        # Who wants one message in a hundred must not have all of them read, unless others want what lies between.
+        # A reader of one message in a hundred must not cause all to be read, unless other readers need the rest.
         if self.served >= SERVED_MIN or (not is_alone and self.served * <uint64_t>WINDOW >= self.size * SERVED_MIN_SHARED):
             self.size = min(self.size * 4, <uint64_t>WINDOW)
         else:
             self.size = max(self.size // 4, <uint64_t>(SMALLEST if is_alone else SMALLEST_SHARED))
         self.served = 0
-        first = start - start % self.size  # where others' windows begin, too: readers of one place share it
+        first = start - start % self.size  # aligned, so that readers of the same place share one window
         size = self.size + min(self.size, <uint64_t>OVERLAP)
         if stop > first + size:
             first = start
@@ -140,7 +143,7 @@ cdef class BlockCache:
         return chosen
 
     cdef const uint8_t* fetch(self, StreamEngine engine, Block* block, uint32_t row, Record* record, void* user, int* mine) except? NULL:
-        """A row's record; NULL when it is damaged. `record` has offsets into what is returned."""
+        """A row's record; NULL when it is damaged. The offsets in `record` are relative to the returned pointer."""
         cdef uint32_t* offsets = engine.index.section(block, SECTION_OFFSETS)
         cdef uint64_t start = offsets[row]
         cdef uint64_t stop = offsets[row + 1] if row + 1 < block.count else block.size
@@ -150,7 +153,7 @@ cdef class BlockCache:
             base = block.file.image + start
             self.unused += 1
             if self.count and self.unused > UNUSED_MAX:
-                self.clear()               # all who read have come to the end
+                self.clear()               # all readers have reached the active block
         elif stop - start > WINDOW:
             base = engine.bytes_at(block, start, stop)
         else:
@@ -161,6 +164,6 @@ cdef class BlockCache:
             base = window.data + (start - window.start)
         if record_decode(base, 0, stop - start, &block.base, record) != 1 or record.seq != engine.index.seq_of(block, row):
             if block.file.image == NULL and stop - start <= WINDOW:
-                window.block_id = 0        # read it again: it may have been mended meanwhile
+                window.block_id = 0        # read it again next time: it may have been repaired meanwhile
             return NULL
         return base

@@ -1,4 +1,4 @@
-"""Message: what a read gives. `data` and `subject` are ready, headers and time are made when asked for."""
+"""Message: a stored message as a read returns it. `headers` and `time` are decoded on first use."""
 from datetime import datetime, timedelta, timezone
 
 cimport cython

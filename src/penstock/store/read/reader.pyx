@@ -1,4 +1,4 @@
-"""Reader: messages in order, many at a time; and Query: the questions that the index answers without the messages."""
+"""Reader: iterates messages in order. Query: answers questions from the index, without reading messages."""
 import os
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -22,7 +22,10 @@ cdef uint64_t SEQ_MAX = 0x7FFFFFFFFFFFFFFFULL
 
 
 cdef class Reader:
-    """The live messages from a sequence on that match some filters, up to what is committed. An iterator that may go on later."""
+    """An iterator over the live, committed messages from a sequence on that match some filters.
+
+    After its end it may be called again, and continues with messages that were committed since.
+    """
     def __cinit__(self, StreamEngine engine not None, filters, start, stop=SEQ_MAX):
         self.engine = engine
         self.filters = filters
@@ -44,7 +47,7 @@ cdef class Reader:
         return make_message(found, &record)
 
     cdef const uint8_t* step(self, Record* record) except? NULL:
-        """The next record, valid until the next call; NULL at the end, from where it may go on later."""
+        """The next record, valid until the next call; NULL at the end. A later call continues from there."""
         cdef Index index = self.engine.index
         cdef uint64_t seq, stop
         cdef Block* block
@@ -63,16 +66,16 @@ cdef class Reader:
             block = index.blocks[index.block_of(seq)]
             row = index.row_of(block, seq)
             if row < 0:
-                continue                   # the checkpoint lies about where its blocks begin
+                continue                   # the checkpoint is wrong about where its blocks begin
             found = self.fetch(block, <uint32_t>row, record)
             if found == NULL and index.doubt(block):
-                self.next_seq = seq        # which messages there are is asked again, too
+                self.next_seq = seq        # the block's rows will be loaded again: look up the next message again, too
                 continue
             if found == NULL:
                 self.engine.store.note_damage(block.id, index.section(block, SECTION_OFFSETS)[row], seq)
                 continue
             if record.flags & FLAG_ERASED:
-                continue                   # by another process, since we looked
+                continue                   # another process erased it after the lookup
             return found
 
     def take(self, Py_ssize_t most):
@@ -85,7 +88,7 @@ cdef class Reader:
         return found
 
     cdef const uint8_t* fetch(self, Block* block, uint32_t row, Record* record) except? NULL:
-        """The row's record, from the image or through the window; NULL when it is damaged."""
+        """The row's record, from the block's image or from the window; NULL when it is damaged."""
         cdef uint32_t* offsets = self.engine.index.section(block, SECTION_OFFSETS)
         cdef uint64_t start = offsets[row]
         cdef uint64_t stop = offsets[row + 1] if row + 1 < block.count else block.size
@@ -125,7 +128,7 @@ cdef class Reader:
         return base
 
     def forget_window(self):
-        """Read from the file again: bytes in it were overwritten."""
+        """Drop the window, as bytes of its file were overwritten: the next fetch reads the file."""
         self.window_block = 0
 
 
@@ -181,13 +184,13 @@ cdef class Query:
         return index.prev_live(index.last_seq, 1, matcher)
 
     def total(self, bytes subject not None):
-        """How many live messages this very subject has."""
+        """The number of live messages of this literal subject."""
         cdef Index index = self.engine.index
         cdef uint32_t number = index.tree.find(<const uint8_t*>PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject))
         return 0 if number == NO_NUMBER else index.stats[number].total
 
     def pending(self, filters, start, last_per_subject=False):
-        """How many live messages from `start` on match; with last_per_subject only each subject's last counts."""
+        """The number of matching live messages from `start` on; with last_per_subject only the last of each subject."""
         cdef Index index = self.engine.index
         cdef Matcher matcher
         cdef uint64_t seq = max(min(start, SEQ_MAX), 1)
@@ -204,7 +207,7 @@ cdef class Query:
             return total
         if matcher.filters.is_all:
             return index.count_between(seq, index.last_seq + 1, matcher)
-        # From the cheaper side.
+        # Count on the side with fewer sequences.
         before = seq - index.first_seq if seq > index.first_seq else 0
         after = index.last_seq - seq
         if before >= after:
@@ -220,7 +223,7 @@ cdef class Query:
         return total - index.count_between(index.first_seq, seq, matcher)
 
     cdef Matcher filled(self, filters):
-        """A matcher that knows every subject; the last few are kept, as the same filters are asked for again and again."""
+        """A matcher filled with every subject. The last few are kept, as callers repeat the same filters."""
         cdef Matcher matcher
         key = tuple(filters)
         matcher = self.matchers.pop(key, None)
@@ -258,7 +261,7 @@ cdef class Query:
     def live_numbers(self, filters):
         """The numbers of the matching subjects that have messages, in order of subject, as an array for `totals_of`.
 
-        The GIL is let go meanwhile: the caller's lock keeps the index as it is.
+        The GIL is released meanwhile: the caller's lock keeps the index unchanged.
         """
         cdef Index index = self.engine.index
         cdef Filters wanted = Filters(filters)
@@ -280,7 +283,7 @@ cdef class Query:
             free(numbers)
 
     def totals_of(self, bytes numbers not None, Py_ssize_t start, Py_ssize_t stop):
-        """subject -> number of live messages, of numbers[start:stop]; those that went meanwhile are left out."""
+        """subject -> number of live messages, for numbers[start:stop]; subjects removed meanwhile are left out."""
         cdef Index index = self.engine.index
         cdef const uint32_t* found = <const uint32_t*>PyBytes_AS_STRING(numbers)
         cdef Py_ssize_t n

@@ -1,7 +1,7 @@
-"""Snapshot: a stream as a reader in another process sees it, beside a running writer or with none. Writes nothing.
+"""Snapshot: a stream as a reader in another process sees it, with or without a running writer. It writes nothing.
 
-It stops at what HEAD says is committed; `refresh` goes on from there. With no valid HEAD it stops at the last
-whole record.
+A snapshot ends at the position that HEAD says is committed; `refresh` continues from there. Without a valid HEAD it
+ends at the last whole record.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TRIES_MAX = 20  # a writer may remove or roll blocks while we list them
 
 
 class StaleCore(FileNotFoundError):
-    """A reader of the state before a reload asked for what only the new one knows: it begins again there."""
+    """A reader that began before a reload needs data that only the reloaded engine has: it has to begin again."""
 
 
 class Snapshot(Store):
@@ -61,11 +61,11 @@ class Snapshot(Store):
         self.stream_id = stream_id
         self.disk = disk or Disk()
         self.head: Head | None = None
-        self.seen: Head | None = None  # as it was read, also where it is not believed
+        self.seen: Head | None = None  # HEAD as it was read, even when it does not fit the blocks
         self.reloads = 0
         name = name or os.path.basename(self.paths.root)
         super().__init__(name, clock or SYSTEM, self._new_engine(), limits or Limits())
-        self.next_due = NEVER  # nothing is expired here: that is the writer's to do
+        self.next_due = NEVER  # a snapshot expires nothing: the writer does
         self.load_all()
 
     def _new_engine(self) -> StreamEngine:
@@ -75,25 +75,25 @@ class Snapshot(Store):
         return engine
 
     def _begin(self, headers: dict[int, BlockHeader]) -> StreamEngine:
-        """An empty core to recover into."""
+        """An empty engine to recover into."""
         self.headers = headers
         self.use_engine(self._new_engine())
         return self.engine
 
     def read_head(self) -> Head | None:
-        """HEAD as it stands; a store that was never written has none."""
+        """The current HEAD; a store that was never written has none."""
         try:
             return decode_head(self.disk.read_file(self.paths.head), self.stream_id)
         except FileNotFoundError:
             return None
 
     def load_all(self) -> None:
-        """Read the state anew from the files."""
+        """Read the whole state from the files again."""
         for tries in range(TRIES_MAX):
             head = self.read_head()
             limit = (head.block_id, head.offset) if head is not None and head.block_id else None
             if head is not None and head.boot_id != boot_id() and not head.is_stopped:
-                limit = None  # a power cut: the blocks may have more than the HEAD that reached the disk
+                limit = None  # after a power cut the blocks may hold more than the HEAD that reached the disk
             try:
                 report, found = self._recover(limit, head)
             except FileNotFoundError:
@@ -104,19 +104,19 @@ class Snapshot(Store):
                 break
             now = self.read_head()
             if now is None or head is None or now.counter == head.counter:
-                break  # HEAD's block is gone for good; recovery has told what that costs
-            # The writer went on and removed HEAD's own block: what we have is older than what is left.
+                break  # HEAD's block is gone for good; recovery has reported what is lost
+            # The writer went on and removed the block of the HEAD that was read: our state is older than the files.
         self.report, self.head, self.seen = report, found.head, head
-        head = found.head  # None also where it does not fit the blocks
+        head = found.head  # None as well when HEAD does not fit the blocks
         engine = self.engine
         self.filters = {block.header.block_id: block.subject_filter for block in found.blocks if block.subject_filter}
         self.skips, self.lost = found.skips, found.lost
-        self.newly_lost = found.newly_lost  # no writer has written it down yet: whoever scans is told where it was
+        self.newly_lost = found.newly_lost  # no writer has recorded this loss yet: a scan reports where the damage is
         self.lost.update(found.newly_lost)
         self.epoch = head.epoch if head is not None else found.epoch
         engine.last_time = found.last_time
         if head is not None:
-            # What lies beyond the committed position was not acknowledged.
+            # Messages beyond the committed position were not acknowledged.
             loading.set_ends(engine.index, engine.index.floor, max(head.committed_seq, found.last_seq))
         engine.log.start_at(engine.index.last_seq)
 
@@ -124,7 +124,7 @@ class Snapshot(Store):
         return recover(self.disk, self.paths, self.stream_id, self._begin, limit, head=head)
 
     def unrecorded_losses(self) -> SeqSet:
-        """The sequences whose loss nobody has written down. What is above HEAD came while the files were read."""
+        """The lost sequences that no writer has recorded yet, up to HEAD: later ones came while the files were read."""
         found = SeqSet()
         committed = self.head.committed_seq if self.head is not None else NEVER
         for first, last in self.newly_lost.ranges():
@@ -133,9 +133,9 @@ class Snapshot(Store):
         return found
 
     def refresh(self) -> bool:
-        """Go on to what is committed now; True when there is anything new."""
+        """Advance to what is committed now; True when there is anything new."""
         head = self.read_head()
-        if head is None or head == self.seen:  # not by its counter alone: a truncation begins that anew
+        if head is None or head == self.seen:  # the counter alone is not enough: a truncation restarts it
             return False
         old = self.head
         if old is not None and old.block_id == head.block_id and old.epoch == head.epoch and old.offset <= head.offset:
@@ -189,7 +189,7 @@ class Snapshot(Store):
     def read(
         self, filters: Sequence[str] = EVERYTHING, start_seq: int = 1, stop_seq: int = 2**63 - 1
     ) -> Iterator[Message]:
-        """The live messages, as of the last refresh; a block that the writer removed meanwhile is asked for again."""
+        """The live messages as of the last refresh; when the writer removed a block meanwhile, of a reloaded state."""
         reader = Reader(self.engine, filters, start_seq, stop_seq)
         while True:
             try:

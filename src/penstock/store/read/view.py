@@ -1,4 +1,4 @@
-"""StreamView: a stream's files at one moment, for readers: which blocks, up to which byte, which sequences are gone."""
+"""StreamView: a stream's files at one moment, for readers: its blocks, their committed bytes and deleted sequences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class BlockView:
     base_time: int
     salt: int
     start: int
-    """Where the records begin."""
+    """The offset of the first record."""
     stop: int
     """Committed bytes."""
     first_seq: int
@@ -31,16 +31,16 @@ class BlockView:
     """One past the highest."""
     time_min: int
     time_max: int
-    """Of messages; time_min > time_max: not known."""
+    """The range of the messages' times; not known when time_min > time_max."""
     subject_filter: bytes
-    """Of base/bloom_filter; b"": not known."""
+    """Made by base/bloom_filter; b"": not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamView:
     """A stream as its readers see it.
 
-    Always true: blocks ascend in sequence; nothing in them above `last_seq` counts.
+    Always true: blocks ascend in sequence; messages above `last_seq` in them are ignored.
     """
 
     name: str
@@ -53,12 +53,12 @@ class StreamView:
     bytes: int
     blocks: tuple[BlockView, ...]
     dead: SeqSet | None
-    """Deleted sequences between first_seq and last_seq; nobody changes the set while the view is used."""
+    """Deleted sequences between first_seq and last_seq; the set does not change while the view is in use."""
     disk: Disk
 
 
 def view_of(store: FileStore | Snapshot) -> StreamView:
-    """The stream as it is now. A store that is open for writing writes out what it has first."""
+    """The stream as it is now. A store that is open for writing first flushes everything pending."""
     if isinstance(store, FileStore):
         store.flush_all_pending()
     index = store.index
@@ -77,13 +77,13 @@ def view_of(store: FileStore | Snapshot) -> StreamView:
 
 
 def _first_seq(store: FileStore | Snapshot) -> int:
-    """The first message, or the first that was one before its record was damaged."""
+    """The sequence of the first message, counting messages whose records were found damaged just now."""
     lost = store.newly_lost.first if isinstance(store, Snapshot) else None
     return store.index.first_seq if lost is None else min(store.index.first_seq, lost)
 
 
 def _dead(store: FileStore | Snapshot) -> SeqSet:
-    """The sequences without a message, but for those whose records are damaged and that no writer has seen so yet."""
+    """The sequences without a message, except those whose records are damaged while no writer has recorded that yet."""
     dead = store.query.deleted()
     if not isinstance(store, Snapshot) or not store.newly_lost:
         return dead
@@ -95,13 +95,13 @@ def _dead(store: FileStore | Snapshot) -> SeqSet:
 
 
 def block_views(store: FileStore | Snapshot) -> tuple[BlockView, ...]:
-    """The blocks that hold a living message."""
+    """The blocks that hold a live message."""
     first_seq, last_seq = _first_seq(store), store.engine.committed_seq
     listed = [block for block in store.query.blocks() if block["live"]]
     stops = [*(block["first_seq"] for block in listed[1:]), last_seq + 1][: len(listed)]
     if isinstance(store, Snapshot) and listed and store.head is not None and store.head.block_id == listed[-1]["id"]:
         last = store.newly_lost.last
-        if last is not None and last > listed[-1]["last_seq"]:  # the end of it is damaged: as far as it was written
+        if last is not None and last > listed[-1]["last_seq"]:  # its end is damaged: take all that was written
             listed[-1] |= {"size": store.head.offset, "last_seq": min(last, last_seq)}
     return tuple(
         BlockView(

@@ -1,4 +1,4 @@
-"""Batch: messages on their way in, packed. The unit that passes between the layers.
+"""Batch: packed messages on their way into a stream; the unit that the layers pass on.
 
 `Batch.of(items)` takes (subject, payload) or (subject, payload, headers) tuples; a server fills one from its read buffer.
 """
@@ -37,9 +37,9 @@ cdef enum:
     RULED_COUNT = 16
     RULED_SIZE_MAX = 43
     GROUP = 32
-    TEXTS_SIZE = 16384                     # subjects of a batch are copied to chunks of this size, …
-    TEXT_MAX = 1024                        # … but for those that are longer than this
-    SIZE_SAFE = 16 * 1024 * 1024           # up to this no record is too large, whatever the subject
+    TEXTS_SIZE = 16384                     # the subjects of a batch are copied into chunks of this size,
+    TEXT_MAX = 1024                        # except those that are longer than this
+    SIZE_SAFE = 16 * 1024 * 1024           # with a payload up to this size no record is too large, whatever the subject
 
 cdef const char* RULED[RULED_COUNT]
 RULED[:] = [
@@ -54,7 +54,7 @@ for _n in range(RULED_COUNT):
 
 
 cdef inline void _hint_items(object items, Py_ssize_t start, Py_ssize_t stop) noexcept:
-    """Subjects and payloads lie anywhere in memory: ask for the heads of those that come next, all at once."""
+    """Prefetch the first bytes of the next subjects and payloads, which are scattered over the memory."""
     cdef PyObject* item
     cdef Py_ssize_t n
     for n in range(start, stop):
@@ -99,7 +99,7 @@ cdef class Batch:
         return item
 
     cdef const uint8_t* near(self, const uint8_t* text, Py_ssize_t size) except NULL:
-        """A copy beside those of the others: what is read again and again must not lie all over the memory."""
+        """Copy the text next to the batch's other texts: it is read several times and should not be scattered."""
         cdef bytes chunk
         if size == 0 or size > TEXT_MAX:
             return text
@@ -153,9 +153,9 @@ cdef class Batch:
         return 0
 
     cdef int add_plain(self, list items) except -1:
-        """Add those that come next, as long as each is a pair of ASCII text and bytes.
+        """Add the next items, as long as each is a pair of ASCII text and bytes.
 
-        Nothing of them is counted or taken: a reference counter that is written to has to be written back to memory.
+        No reference counter is touched: a counter that is written to has to be written back to memory.
         """
         cdef PyObject* pair
         cdef PyObject* subject
@@ -227,7 +227,7 @@ cdef class Batch:
         cdef Incoming* item
         items = list(items)
         batch.keep.append(items)
-        batch.takes_names = True           # they come from a stream
+        batch.takes_names = True           # the subjects come from a stream
         for seq, time, subject, headers, payload in items:
             batch.add_item(subject, payload, headers)
             item = &batch.items[batch.count - 1]
@@ -239,7 +239,10 @@ cdef class Batch:
 
     @staticmethod
     def of_scan(BlockScan scan not None, const unsigned char[::1] data not None, without=(), bint keep_times=False):
-        """The messages that a scan found in `data`, but for the rows `without`; times are kept or are those of the append."""
+        """The messages that a scan found in `data`, except the rows `without`.
+
+        Their times are kept with `keep_times`; otherwise the append sets them.
+        """
         cdef Batch batch = Batch()
         cdef Incoming* item
         cdef ScanRow* row
@@ -268,8 +271,8 @@ cdef class Batch:
     def of_columns(Py_ssize_t count, subjects, payloads, headers=None, times=None):
         """A batch over Arrow buffers, which it keeps alive: nothing is copied.
 
-        `subjects` and `payloads` are (offsets, data), `headers` is (bitmap or None, first bit, offsets, data): offsets are
-        int32 and begin with the first row's. `times` are int64 nanoseconds.
+        `subjects` and `payloads` are (offsets, data), `headers` is (bitmap or None, first bit, offsets, data). Offsets
+        are int32 and begin with that of the first row. `times` are int64 nanoseconds.
         """
         cdef Batch batch = Batch()
         cdef Incoming* item
@@ -313,7 +316,7 @@ cdef class Batch:
         return batch
 
     def asks_rules(self, Py_ssize_t n):
-        """Does message n have a header that a rule reads?"""
+        """Whether message n has a header that a rule reads."""
         return self.items[n].has_rules
 
     def subject(self, Py_ssize_t n):
@@ -348,7 +351,7 @@ cdef class Batch:
         self.items[n].is_rollup = is_rollup
 
     def seq(self, Py_ssize_t n):
-        """What message n was given; 0 when it was refused, of a duplicate the sequence of the first."""
+        """The sequence that message n got: 0 when it was refused; for a duplicate the sequence of the first message."""
         return self.items[n].seq
 
     def status(self, Py_ssize_t n):
@@ -358,22 +361,25 @@ cdef class Batch:
         return [self.items[n].seq for n in range(self.count)]
 
     def refuse(self, Py_ssize_t n):
-        """Message n is not stored: a rule said so, or it is a duplicate."""
+        """Message n is not stored: a rule refused it, or it is a duplicate."""
         self.items[n].status = STATUS_JUDGED
         self.items[n].seq = 0
 
     def pass_by(self, Py_ssize_t n, uint64_t seq):
-        """Message n is not stored, and has taken a sequence: nobody is interested in it."""
+        """Message n takes a sequence but is not stored: no consumer is interested in it."""
         self.items[n].status = STATUS_OK
         self.items[n].seq = seq
 
     def mark_duplicate(self, Py_ssize_t n, uint64_t seq):
-        """Message n is not stored: it is there already, under `seq`."""
+        """Message n is not stored: the stream already has it, at `seq`."""
         self.items[n].status = STATUS_DUPLICATE
         self.items[n].seq = seq
 
     def refused(self, Py_ssize_t start, Py_ssize_t stop):
-        """(index, status) of those in [start, stop) that the store refused; a rule's verdict and duplicates are not."""
+        """(index, status) of the messages in [start, stop) that the store refused.
+
+        Messages that a rule refused and duplicates are not among them.
+        """
         cdef Py_ssize_t n
         return [(n, self.items[n].status) for n in range(start, stop)
                 if self.items[n].status and self.items[n].status < STATUS_JUDGED]
@@ -384,9 +390,10 @@ cdef class Batch:
         return {n: self.items[n].seq for n in range(start, stop) if self.items[n].status == STATUS_DUPLICATE}
 
     def sift_rules(self, int64_t max_msg_size):
-        """Whether some message must be judged alone, after all those are let pass that ask for a message id at most.
+        """Clear `has_rules` of the messages that use no rule but a message id; True when others are left.
 
-        A size that may break a rule is left to be judged alone: there the order of the rules stands.
+        Those have to be checked one by one. So does a message whose size may break a rule, as only that check keeps the
+        order of the rules.
         """
         cdef Py_ssize_t n
         cdef Incoming* item
@@ -407,7 +414,7 @@ cdef class Batch:
         return is_left
 
     def msg_id_before(self, Py_ssize_t start, Py_ssize_t stop):
-        """The id of the last message in [start, stop) that was stored, after `sift_rules`; b"" where it had none."""
+        """The message id of the last stored message in [start, stop), b"" when it had none; after `sift_rules`."""
         cdef Incoming* item
         while stop > start:
             stop -= 1
@@ -417,19 +424,19 @@ cdef class Batch:
         return b""
 
     def next_rule(self, Py_ssize_t start):
-        """The first message from `start` on that asks for a rule; `count` when none does."""
+        """The first message from `start` on that has a header of a rule; `count` when there is none."""
         while start < self.count and not self.items[start].has_rules:
             start += 1
         return start
 
 
 cdef bint may_ask(Incoming* item) noexcept nogil:
-    """May the headers ask for a rule? Every header that is one begins so; a status has to go."""
+    """Whether the headers may use a rule: such headers begin with `Nats-`. A status counts, as it must be removed."""
     return memmem(item.headers, item.headers_size, b"Nats-", 5) != NULL or has_status(item)
 
 
 cdef bint has_status(Incoming* item) noexcept nogil:
-    """Does the first line say more than the version? A stream does not keep that."""
+    """Whether the first line has a status after the version. A stream does not keep it."""
     cdef const uint8_t* end
     if item.headers_size < 8 or memcmp(item.headers, b"NATS/1.0", 8) != 0:
         return False
@@ -438,7 +445,10 @@ cdef bint has_status(Incoming* item) noexcept nogil:
 
 
 cdef bint asks_id_at_most(Incoming* item) noexcept nogil:
-    """Do the headers ask for no other rule than a message id? Then `id_start` and `id_size` tell it. As rules._asked."""
+    """Whether the headers use no rule but a message id, as `_asked` in stream/rules.py finds it.
+
+    If so, `id_start` and `id_size` locate the id.
+    """
     cdef const uint8_t* stop = item.headers + item.headers_size
     cdef const uint8_t* at = item.headers
     cdef const uint8_t* colon
@@ -470,7 +480,7 @@ cdef bint asks_id_at_most(Incoming* item) noexcept nogil:
 
 
 cdef bint is_ruled(const uint8_t* key, Py_ssize_t size) noexcept nogil:
-    """Is this a header that a rule reads?"""
+    """Whether a rule reads this header."""
     cdef Py_ssize_t n
     for n in range(RULED_COUNT):
         if RULED_SIZES[n] == size and memcmp(RULED[n], key, size) == 0:

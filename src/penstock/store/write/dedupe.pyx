@@ -1,7 +1,8 @@
 """DedupeWindow: the message ids that a stream has seen within its duplicate window.
 
-Rules: JetStream's `Nats-Msg-Id` and `duplicate_window`; `tests/twins/dedupe.py` is the readable form. Ids come as 16-byte hashes, time as
-an argument. A ring holds them in order, a table of places in the ring finds them: 48 to 96 bytes for each.
+Rules: JetStream's `Nats-Msg-Id` and `duplicate_window`; `tests/twins/dedupe.py` is the readable form. The caller passes
+ids as 16-byte hashes, and the time. A ring buffer holds the entries in order, and a hash table maps an id to its place
+in the ring: 48 to 96 bytes per id.
 """
 import os
 
@@ -24,14 +25,14 @@ cdef uint64_t LOW_HALF = 0xFFFFFFFFULL
 cdef class DedupeWindow:
     """Maps the hash of a message id to the sequence it was stored at, for `window_ns`.
 
-    Always true: `lookup` never answers from outside the window, whatever was pruned; sequences are added in rising
-    order. Each `add` drops up to two entries that grew too old, so memory follows the rate without a long pause;
-    a window of 0 remembers nothing.
+    Always true: `lookup` never returns an entry outside the window, whether or not it was pruned; sequences are added
+    in rising order. Each `add` drops up to two expired entries, so memory follows the rate without a long pause. A
+    window of 0 remembers nothing.
     """
 
     def __cinit__(self, int64_t window_ns):
         self.window = window_ns
-        # Ids come from clients: without it they could be chosen to lie all in one place of the table.
+        # Clients choose the ids: without a secret they could make all of them collide in the table.
         self.secret = int.from_bytes(os.urandom(8), "little") | 1
         self.resize(CAPACITY_MIN)
 
@@ -51,7 +52,7 @@ cdef class DedupeWindow:
             self.clear()
 
     def __len__(self):
-        """How many ids are held, those included that are too old and not yet pruned."""
+        """The number of ids held, including expired ones that are not pruned yet."""
         return self.count
 
     @property
@@ -60,7 +61,7 @@ cdef class DedupeWindow:
         return (self.ring_mask + 1) * (sizeof(Seen) + 2 * sizeof(uint64_t))
 
     def lookup(self, bytes id_hash not None, int64_t now_ns):
-        """The sequence that this id was stored at within the window."""
+        """The sequence at which this id was stored within the window; None when it was not."""
         cdef uint64_t halves[2]
         _halves(id_hash, halves)
         return self.known(halves[0], halves[1], now_ns) or None
@@ -72,8 +73,11 @@ cdef class DedupeWindow:
         self.note(halves[0], halves[1], seq, time_ns)
 
     def load(self, IdsAndExpiries entries not None, int64_t since_ns, int64_t now_ns, int64_t offset_ns):
-        """Remember the ids among these entries, in rising sequences, that were stored since a time of the machine's clock, which is
-        `offset_ns` ahead of `now_ns`. Those of a time that is still to come, as that clock went back, count as stored now."""
+        """Remember the ids of entries stored at or after `since_ns`, a time of the machine's clock.
+
+        The entries rise in sequence. The machine's clock is `offset_ns` ahead of `now_ns`. If it was set back, entries
+        may have times in the future: they count as stored now.
+        """
         cdef Py_ssize_t n
         cdef IdAndExpiry* entry
         for n in range(entries.count):
@@ -82,7 +86,7 @@ cdef class DedupeWindow:
                 self.note(entry.low, entry.high, entry.seq, min(entry.time - offset_ns, now_ns))
 
     def prune(self, int64_t now_ns, count_max=None):
-        """Forget entries that grew too old, oldest first, at most `count_max`; gives how many."""
+        """Drop expired entries, oldest first, at most `count_max`; returns how many."""
         return self.forget_old(now_ns, NONE if count_max is None else <uint64_t>count_max)
 
     def forget_above(self, uint64_t seq):
@@ -98,16 +102,16 @@ cdef class DedupeWindow:
     # The structure.
 
     cdef inline uint64_t mix(self, uint64_t low, uint64_t high) noexcept nogil:
-        """Of an id: the low half says where the table is searched first, the high half stands there."""
+        """The hash of an id: the search in the table begins at its low bits; its upper half is stored in the table."""
         cdef uint64_t mixed = (low ^ high) * self.secret
         return mixed ^ (mixed >> 32)
 
     cdef void hint(self, uint64_t low, uint64_t high) noexcept nogil:
-        """This id will be looked up soon: ask for its place in the table."""
+        """Prefetch this id's place in the table, before a lookup."""
         prefetch(&self.table[self.mix(low, high) & (self.ring_mask * 2 + 1)])
 
     cdef uint64_t find(self, uint64_t low, uint64_t high) noexcept nogil:
-        """The place in the table of this id, NONE where it is not there."""
+        """This id's place in the table; NONE when it is not there."""
         cdef uint64_t mask = self.ring_mask * 2 + 1
         cdef uint64_t mixed = self.mix(low, high)
         cdef uint64_t at = mixed & mask
@@ -121,7 +125,7 @@ cdef class DedupeWindow:
         return NONE
 
     cdef uint64_t known(self, uint64_t low, uint64_t high, int64_t now) noexcept nogil:
-        """The sequence that this id was stored at within the window, 0 where there is none."""
+        """The sequence at which this id was stored within the window; 0 when it was not."""
         cdef uint64_t at = self.find(low, high)
         cdef Seen* seen
         if at == NONE:
@@ -151,7 +155,7 @@ cdef class DedupeWindow:
         return 0
 
     cdef int resize(self, uint64_t capacity) except -1:
-        """Move to a ring of another size and fill its table anew."""
+        """Move to a ring of another size and rebuild the table."""
         cdef Seen* ring = NULL
         cdef uint64_t* table = NULL
         cdef uint64_t n, held = self.stop - self.first
@@ -177,7 +181,7 @@ cdef class DedupeWindow:
         return 0
 
     cdef void put(self, uint64_t place) noexcept nogil:
-        """Let the table find the entry at this place of the ring, instead of an older one with its id."""
+        """Make the table point to the entry at this place of the ring; it replaces an older entry with the same id."""
         cdef uint64_t mask = self.ring_mask * 2 + 1
         cdef uint64_t at = self.find(self.ring[place].low, self.ring[place].high)
         cdef uint64_t mixed = self.mix(self.ring[place].low, self.ring[place].high)
@@ -189,7 +193,7 @@ cdef class DedupeWindow:
         self.table[at] = (mixed & ~LOW_HALF) | (place + 1)
 
     cdef void drop(self, uint64_t place) noexcept nogil:
-        """Take the entry at this place out of the table, if it is the one that the table finds."""
+        """Remove the entry at this place of the ring from the table, if the table points to it."""
         cdef uint64_t mask = self.ring_mask * 2 + 1
         cdef uint64_t at = self.find(self.ring[place].low, self.ring[place].high)
         cdef uint64_t following, home
@@ -197,7 +201,7 @@ cdef class DedupeWindow:
         if at == NONE or self.table[at] & LOW_HALF != place + 1:
             return
         self.count -= 1
-        # Close the gap: what follows moves up unless it would come before its home.
+        # Close the gap: the entries that follow move up unless that would put them before their home slot.
         following = (at + 1) & mask
         while self.table[following]:
             seen = &self.ring[(self.table[following] & LOW_HALF) - 1]
