@@ -18,7 +18,7 @@ Handler = Callable[["Request"], None]
 
 
 class Limits(Protocol):
-    """What an account may have; -1: no limit."""
+    """The limits of an account; -1: no limit."""
 
     max_connections: int
     max_subscriptions: int
@@ -47,7 +47,7 @@ class Request:
         self.payload = payload
 
     def respond(self, payload: bytes, headers: bytes | None = None) -> None:
-        """Answer; without a reply subject nobody waits for it."""
+        """Answer the message, if it has a reply subject."""
         if self.reply is not None:
             self.account.publish(Origin.ANSWER, self.reply, payload, headers)
 
@@ -70,10 +70,10 @@ class Service:
         self.handler(Request(self.account, client, subject, reply, headers, payload))
 
     def close(self) -> None:
-        """Hear nothing any more; twice is harmless."""
+        """Receive nothing any more. Calling it twice is harmless."""
         if self._token is not None:
             self.account.sublist.remove_service(self._token)
-            self._token = None  # it has us
+            self._token = None  # it refers to this object
             self.account.services.discard(self)
 
 
@@ -102,15 +102,15 @@ class Account:
         headers: bytes | None = None,
         reply: bytes | None = None,
     ) -> int:
-        """Publish to the subscribers that `origin` reaches (docs/publishes.md): how many there were."""
+        """Publish to the subscribers that `origin` reaches (docs/publishes.md); returns how many there were."""
         return self.router.send(origin, self.sublist, subject, payload, headers, reply)
 
     def serve(self, subject: str, handler: Handler, queue: str | None = None) -> Service:
-        """Call `handler` for every message on a subject; `close` of what this gives ends it."""
+        """Call `handler` for every message on a subject, until the returned Service is closed."""
         return Service(self, subject, handler, queue)
 
     def close(self) -> None:
-        """Nobody is there any more: the services go, some of which kept quiet while the server stopped."""
+        """Close the services, including those that did not answer while the server stopped. No client is left."""
         for service in tuple(self.services):
             service.close()
 
