@@ -59,10 +59,10 @@ class ConsumerFacts:
 
 def explain_consumer(facts: ConsumerFacts) -> list[Reason]:
     """Everything that keeps a consumer from delivering, the most important reason first; never empty."""
-    reasons = [*_held_back(facts), *_out_of_place(facts), *_has_nothing(facts), *_nobody_asks(facts)]
+    reasons = [*_held_back(facts), *_misplaced(facts), *_nothing_to_deliver(facts), *_no_receiver(facts)]
     if not any(reason.is_blocking for reason in reasons):
         reasons.insert(0, _delivers(facts))
-    return [*reasons, *_by_the_way(facts)]
+    return [*reasons, *_notes(facts)]
 
 
 # --------------------------------------------------------------------------------------------- what keeps it, in parts
@@ -81,7 +81,7 @@ def _held_back(facts: ConsumerFacts) -> Iterator[Reason]:
         yield Reason("max_ack_pending", text + _redelivery(facts), True, facts.next_due_ns or 0)
 
 
-def _out_of_place(facts: ConsumerFacts) -> Iterator[Reason]:
+def _misplaced(facts: ConsumerFacts) -> Iterator[Reason]:
     last = f"the stream's last is {facts.last_seq}"
     if facts.delivered_seq > facts.last_seq and facts.next_seq <= facts.delivered_seq + 1:
         text = f"it stands at sequence {facts.delivered_seq}, and {last}: it waits until the stream gets there"
@@ -90,7 +90,7 @@ def _out_of_place(facts: ConsumerFacts) -> Iterator[Reason]:
         yield Reason("starts_later", f"it begins at sequence {facts.next_seq}, and {last}", True)
 
 
-def _has_nothing(facts: ConsumerFacts) -> Iterator[Reason]:
+def _nothing_to_deliver(facts: ConsumerFacts) -> Iterator[Reason]:
     filters = ", ".join(facts.config.filters)
     if facts.num_pending:
         return
@@ -116,7 +116,7 @@ def _has_nothing(facts: ConsumerFacts) -> Iterator[Reason]:
         yield Reason(code, text + _redelivery(facts), not is_due, facts.next_due_ns or 0)
 
 
-def _nobody_asks(facts: ConsumerFacts) -> Iterator[Reason]:
+def _no_receiver(facts: ConsumerFacts) -> Iterator[Reason]:
     listeners, config = facts.listeners, facts.config
     if listeners is None:
         return
@@ -145,7 +145,7 @@ def _delivers(facts: ConsumerFacts) -> Reason:
     return Reason("delivers", f"it delivers: {waits} to go, from sequence {facts.next_seq} on")
 
 
-def _by_the_way(facts: ConsumerFacts) -> Iterator[Reason]:
+def _notes(facts: ConsumerFacts) -> Iterator[Reason]:
     if facts.given_up:
         some = ", ".join(map(str, facts.given_up[:10])) + (", …" if len(facts.given_up) > 10 else "")
         times = f"{facts.config.max_deliver} times" if facts.config.max_deliver != 1 else "once"

@@ -96,7 +96,7 @@ class Stage:
     def append(self, batch: Batch) -> None:
         """Append a batch; StagedMessageRefused names the first message that the stream would refuse."""
         if batch.has_rules:
-            self._refuse_orders(batch)
+            self._refuse_unsupported_headers(batch)
         refused, duplicates = self.rules.take(batch)
         if refused:
             at, error = refused[0]
@@ -114,7 +114,7 @@ class Stage:
         if seq > last + 1:
             self.store.skip(seq - last - 1)
 
-    def _refuse_orders(self, batch: Batch) -> None:
+    def _refuse_unsupported_headers(self, batch: Batch) -> None:
         """Refuse headers that depend on the stream's state at this moment: at adoption it is too late to evaluate
         them."""
         at = batch.next_rule(0)
@@ -160,10 +160,10 @@ def discard_job(root: str, job: str, disk: Disk | None = None) -> None:
     if job in jobs_being_adopted(disk, paths):
         return
     for _ in range(DISCARDS_MAX):
-        if _quietly(lambda: remove_tree(disk, os.path.join(paths.staging, job))):
+        if _succeeds(lambda: remove_tree(disk, os.path.join(paths.staging, job))):
             break
     if os.path.isdir(paths.staging) and not os.listdir(paths.staging):
-        _quietly(lambda: disk.rmdir(paths.staging))
+        _succeeds(lambda: disk.rmdir(paths.staging))
 
 
 def sweep(root: str, query: str, batch: int, disk: Disk) -> None:
@@ -182,7 +182,7 @@ def _age_s(folder: str) -> float:
     return time.time() - newest
 
 
-def _quietly(action: Callable[[], None]) -> bool:
+def _succeeds(action: Callable[[], None]) -> bool:
     """Whether `action` succeeded. Another task may be working in the folder; what it adds is removed with the next
     job."""
     try:

@@ -58,7 +58,7 @@ REFUSALS: dict[int, type[ApiError]] = {
 }
 
 
-def _meant(subject: bytes) -> Filters | list[bytes]:
+def _as_filter(subject: bytes) -> Filters | list[bytes]:
     """The filter that nats-server makes of a subject: a subject with a wildcard token stands for everything that
     matches."""
     return [subject] if is_valid_filter(subject) else Filters([subject], exact=True)
@@ -227,7 +227,7 @@ class StreamRules:
 
     def last_seq_of(self, subject_filter: bytes) -> int:
         try:
-            return self.store.query.last_seq(_meant(subject_filter))
+            return self.store.query.last_seq(_as_filter(subject_filter))
         except ValueError:  # an invalid subject has no last message
             return 0
 
@@ -252,10 +252,10 @@ class StreamRules:
             self.store.drop_if_due()  # before a rule looks at the stored messages
         refused: list[tuple[int, ApiError]] = []
         duplicates: dict[int, int] = {}
-        is_choosy = self.config.retention == "interest" and (self.interest is None or not self.interest.is_all)
-        if self._transform is not None or is_choosy:
+        drops_unwanted = self.config.retention == "interest" and (self.interest is None or not self.interest.is_all)
+        if self._transform is not None or drops_unwanted:
             self._check_subjects(batch, refused)
-        if is_choosy:
+        if drops_unwanted:
             self._take_wanted(batch, refused, duplicates)
         else:
             self._take_all(batch, refused, duplicates)
@@ -267,7 +267,7 @@ class StreamRules:
         has_rules = batch.has_rules and batch.sift_rules(self.config.max_msg_size)
         if self._republisher is not None and self.is_heard:
             for at in range(batch.count):
-                self._take_heard(batch, at, self._republisher, refused, duplicates)
+                self._take_republished(batch, at, self._republisher, refused, duplicates)
             return
         if not has_rules:
             self._take_run(batch, 0, batch.count, refused, duplicates)
@@ -304,7 +304,7 @@ class StreamRules:
             return BadSubject(text)
         return SubjectNotInStream(text, self.config.name, self.config.subjects or ())
 
-    def _take_heard(
+    def _take_republished(
         self,
         batch: Batch,
         at: int,
@@ -334,7 +334,7 @@ class StreamRules:
             if self.interest is None or not self.interest.match(batch.subject(at)):
                 self._pass_by(batch, at, refused, duplicates)
             elif republisher is not None:
-                self._take_heard(batch, at, republisher, refused, duplicates)
+                self._take_republished(batch, at, republisher, refused, duplicates)
             elif batch.asks_rules(at):
                 self._take_one(batch, at, refused, duplicates)
             else:
@@ -408,7 +408,7 @@ class StreamRules:
     def _roll_up(self, verdict: Verdict, subject: bytes, seq: int, now: int) -> None:
         """Delete the messages before `seq` that the message's rollup header covers."""
         if verdict.rollup == "sub":
-            self.store.engine.delete_matching(_meant(subject), 1, seq, 0, 2**63 - 1, ROLLUP, now)
+            self.store.engine.delete_matching(_as_filter(subject), 1, seq, 0, 2**63 - 1, ROLLUP, now)
         elif verdict.rollup == "all":
             self.store.raise_floor(seq, ROLLUP, now)
 

@@ -183,8 +183,8 @@ class StreamDataset(pds.FileSystemDataset):  # type: ignore[misc]
         if columns is None:
             return None
         words = {name for name in columns if not isinstance(columns, dict)}
-        said = " ".join(str(one) for one in (filter, *(columns.values() if isinstance(columns, dict) else ())))
-        words.update(re.findall(r"\w+", said))  # a constant may hold the name of a column: it is read in vain
+        text = " ".join(str(one) for one in (filter, *(columns.values() if isinstance(columns, dict) else ())))
+        words.update(re.findall(r"\w+", text))  # a constant may hold the name of a column: it is read in vain
         if "FieldPath" in words:
             return None  # a column given by its number
         return [name for name in self._schema.names if name in words] or [
@@ -231,12 +231,12 @@ def _possible_blocks(blocks: tuple[BlockView, ...], filter: pc.Expression) -> It
 def _promise(blocks: tuple[BlockView, ...]) -> pc.Expression:
     """What holds for every row of these adjacent blocks."""
     seq, ts, ts_ns = pc.field("seq"), pc.field("ts"), pc.field("ts_ns")
-    said = (seq >= blocks[0].first_seq) & (seq < blocks[-1].stop_seq)
+    promise = (seq >= blocks[0].first_seq) & (seq < blocks[-1].stop_seq)
     if all(block.time_min <= block.time_max for block in blocks):
         low, high = min(block.time_min for block in blocks), max(block.time_max for block in blocks)
-        said &= (ts_ns >= low) & (ts_ns <= high)
-        said &= (ts >= pa.scalar(low // 1000, TIME)) & (ts <= pa.scalar(high // 1000, TIME))
-    return said
+        promise &= (ts_ns >= low) & (ts_ns <= high)
+        promise &= (ts >= pa.scalar(low // 1000, TIME)) & (ts <= pa.scalar(high // 1000, TIME))
+    return promise
 
 
 def _possible_subjects(filter: pc.Expression) -> list[str] | None:
