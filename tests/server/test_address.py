@@ -18,7 +18,7 @@ HTTP_PORT = re.compile(r"Starting http monitor on \S+?:(\d+)\s*$")
 
 
 def info(ip: str, port: int) -> dict[str, Any]:
-    """What the server says first to a client of this address."""
+    """The INFO that the server sends to a client of this address."""
     with socket.create_connection((ip, port), timeout=5) as client, client.makefile("rb") as lines:
         return dict(json.loads(lines.readline()[5:]))
 

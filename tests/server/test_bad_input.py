@@ -1,5 +1,6 @@
-"""Bytes that no client should send, to the server as it runs: it answers as the reference does, stays small, serves the
-others, and shows no trace of its own code."""
+"""Bytes that no client should send, sent to a running server: it answers as nats-server does, stays small, serves
+others, and shows no trace of its own code.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def guarded() -> Iterator[ServerProcess]:
 
 
 def say(port: int, data: bytes, connect: bytes = b"") -> list[bytes]:
-    """What the server answers to bytes until it closes; a PING behind them shows where it goes on."""
+    """The server's answer to the bytes, until it closes; a PING behind them shows where it continues."""
     client = WireClient(port)
     client.receive()
     client.send(connect + data + b"\r\nPING\r\n")
@@ -94,7 +95,7 @@ def test_what_is_no_command_is_answered_as_the_reference_does(server: ServerProc
 
 
 def test_spaces_without_end_are_a_line_that_is_too_long(server: ServerProcess) -> None:
-    """The reference waits for more of them."""
+    """nats-server waits for more of them."""
     assert say(server.port, b"PUB" + b" " * 100_000) == LINE
 
 

@@ -1,4 +1,4 @@
-"""The machine's clock is set under a running process, by libfaketime; its monotonic clocks stay what they are."""
+"""The machine's clock is set under a running process, by libfaketime; its monotonic clocks are not affected."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class MachineClock:
         }
 
     def set(self, seconds: int) -> None:
-        """So many seconds ahead of the real one; 0: as it is."""
+        """Set the clock ahead of the real one by this many seconds; 0 sets it back to the real one."""
         fresh = self._file.with_suffix(".new")
         fresh.write_text(f"{seconds:+d}\n")
         fresh.rename(self._file)
@@ -116,7 +116,7 @@ def test_the_clock_of_the_process_follows_and_tells_each_jump_once(machine: Mach
 
 
 def test_small_steps_are_followed_and_told_of_together(machine: MachineClock, looker: Looker) -> None:
-    """As those of a daemon that sets the clock by a fraction of a second every now and then."""
+    """For example those of a daemon that adjusts the clock by a fraction of a second every now and then."""
     looker.ask()
     told: list[str] = []
     for step in range(1, 5):
@@ -138,7 +138,7 @@ class Running:
         self.client = Client(server.port)
 
     def set(self, seconds: int) -> None:
-        """Set the clock, and return when the server has seen that."""
+        """Set the clock, and return when the server has noticed."""
         direction = "back" if seconds < self.machine.offset else "forward"
         count = sum(" went " in line for line in self.server.log)
         self.machine.set(seconds)
@@ -160,7 +160,7 @@ class Running:
         return int(found["seq"])
 
     def next(self, consumer: str, **options: Any) -> tuple[int, int]:
-        """(stream sequence, deliveries) of the next message; raises where a status comes instead."""
+        """(stream sequence, deliveries) of the next message; raises if a status arrives instead."""
         body = json.dumps(options).encode()
         self.client.publish(f"$JS.API.CONSUMER.MSG.NEXT.S.{consumer}", body, "_INBOX.me.next")
         found = self.client.message(PATIENCE)

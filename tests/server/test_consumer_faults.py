@@ -1,4 +1,4 @@
-"""A disk that fails under consumers: an ack that waits for the disk is answered once it can be written, by itself."""
+"""A disk that fails under consumers: an ack that waits for the disk is answered by itself once the disk works again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.failing_disk import FAULTS, failing
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_double_ack_is_answered_when_the_disk_works_again(tmp_path: Path, fault: str) -> None:
-    """Nobody does anything meanwhile that would have it written again."""
+    """No request in the meantime causes another write of it."""
     path = tmp_path / "data"
     path.mkdir()
     disk = CrashDisk(path)

@@ -1,4 +1,6 @@
-"""Clients that die: with 10,000 messages in hand, which come back in order of their deadlines; with bytes unread."""
+"""Clients that die: with 10,000 unacknowledged messages, which are redelivered in order of their deadlines; with unread
+bytes.
+"""
 
 from __future__ import annotations
 

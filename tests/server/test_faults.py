@@ -1,4 +1,6 @@
-"""A disk that fails under a server: each publish is answered, what was acknowledged is kept, it goes on by itself."""
+"""A disk that fails under a server: each publish is answered, acknowledged messages are kept, and writing resumes by
+itself.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from support.servers import ServerProcess
 
 
 class Record:
-    """What one client has published, and what it was told of each."""
+    """What one client has published, and the answer to each publish."""
 
     def __init__(self, client: Client) -> None:
         self.client = client

@@ -32,7 +32,7 @@ PUBLISHERS = 4
 
 
 class Publisher(threading.Thread):
-    """Publishes with a few messages under way until the server is gone; remembers every ack."""
+    """Publishes with a few messages in flight until the server is gone; remembers every ack."""
 
     def __init__(self, port: int, name: str) -> None:
         super().__init__(daemon=True)
@@ -64,7 +64,7 @@ class Publisher(threading.Thread):
 
 
 def load(server: ServerProcess, count: int) -> list[Publisher]:
-    """Publishers at work, of whom each has `count` acks at least."""
+    """Run publishers until each has at least `count` acks."""
     publishers = [Publisher(server.port, f"p{os.urandom(3).hex()}") for _ in range(PUBLISHERS)]
     for one in publishers:
         one.start()
@@ -76,7 +76,7 @@ def load(server: ServerProcess, count: int) -> list[Publisher]:
 
 
 def check(directory: str, publishers: list[Publisher], kept: dict[int, bytes]) -> None:
-    """All that was ever acknowledged is in the store, each publisher's in its order."""
+    """Everything that was ever acknowledged is in the store, each publisher's messages in their order."""
     for one in publishers:
         assert one.failure is None
         assert not kept.keys() & one.acked.keys(), "a sequence was given twice"

@@ -1,5 +1,5 @@
-"""More than is good for a server: crowds, readers that do not read, too few file descriptors. Memory stays bounded,
-others are served, and afterwards nothing is left of it.
+"""Overload: crowds of clients, readers that do not read, too few file descriptors. Memory stays bounded, other clients
+are served, and afterwards nothing is left of it.
 
 `N=` sets the connections that are opened and dropped (default 2,000).
 """
@@ -53,7 +53,7 @@ def fd_count(server: ServerProcess) -> int:
 
 
 def unread(port: int, subject: str = "flood", small: bool = True) -> socket.socket:
-    """A subscriber that will not read."""
+    """A subscriber that does not read."""
     client = socket.socket()
     if small:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -117,7 +117,7 @@ def test_one_that_never_reads_is_cut_off_by_time(server: ServerProcess) -> None:
 
 
 def test_a_slow_reader_that_reads_is_not_cut_off(server: ServerProcess) -> None:
-    """It was, after the time for one write, however much it had read meanwhile."""
+    """It was once cut off after the deadline for one write, however much it had read meanwhile."""
     publisher = Client(server.port)
     seen = len(server.log)
     slow = unread(server.port, "steady", small=False)
@@ -154,7 +154,7 @@ def test_a_slow_reader_that_reads_is_not_cut_off(server: ServerProcess) -> None:
 
 
 def test_pongs_that_nobody_reads_are_bounded_too(server: ServerProcess) -> None:
-    """They piled up without a bound for as long as the write deadline let them."""
+    """They piled up without a bound until the write deadline."""
     before = memory_mb(server.pid)
     lazy = unread(server.port)
     lazy.settimeout(10)
@@ -165,7 +165,7 @@ def test_pongs_that_nobody_reads_are_bounded_too(server: ServerProcess) -> None:
                 lazy.sendall(b"PING\r\n" * 170_000)
                 most = max(most, memory_mb(server.pid))
         except OSError:
-            pass  # it was cut off: that is what it is to be
+            pass  # it was cut off, as expected
     wait_until(lambda: any("Slow Consumer" in line for line in server.log[seen:]), "it is not cut off")
     assert most - before < 80
     assert probe.median_s < SLOW_S
@@ -177,7 +177,7 @@ def test_pongs_that_nobody_reads_are_bounded_too(server: ServerProcess) -> None:
     [b"PUB $NRG.x 0\r\n\r\n", b"CONNECT {}\r\n", b"SUB a..b 9\r\n", b"INFO {}\r\n", b"PUB fi a.$FI 0\r\n\r\n"],
 )
 def test_mistakes_without_end_are_told_after_the_others_have_been_served(server: ServerProcess, line: bytes) -> None:
-    """A read of fifteen thousand of them took a second, in which nobody else was heard."""
+    """Handling a read of fifteen thousand of them took a second, in which nobody else was served."""
     before = memory_mb(server.pid)
     bad = Client(server.port, "_INBOX.bad")
     if b"$FI" in line:
@@ -188,14 +188,14 @@ def test_mistakes_without_end_are_told_after_the_others_have_been_served(server:
             while len(probe.rounds) < 400:
                 bad._socket.sendall(line * (MB // len(line)))
         except TimeoutError:
-            pass  # it is not read as fast as it would like
+            pass  # the server does not read it as fast as it sends
     assert probe.median_s < 0.2
     assert probe.worst_s < STUCK_S
     assert memory_mb(server.pid) - before < 40
 
 
 def test_one_that_is_closed_and_does_not_read_is_not_waited_for(server: ServerProcess) -> None:
-    """Its socket stayed open for good, with all that waited for it."""
+    """Its socket stayed open for good, with all its pending bytes."""
     before = fd_count(server)
     publisher = Client(server.port)
     lazy = [unread(server.port, "last") for _ in range(5)]
@@ -279,7 +279,7 @@ def test_subscriptions_without_end_are_given_back(server: ServerProcess) -> None
 
 
 def test_what_many_had_subscribed_to_is_kept_of_the_last_ones_alone(server: ServerProcess) -> None:
-    """For monitoring: of ten thousand that had a thousand subscriptions each it took three gigabytes."""
+    """For monitoring: ten thousand closed connections with a thousand subscriptions each took three gigabytes."""
     lines = b"".join(b"SUB some.subject.%d queue%d %d\r\n" % (n, n % 7, n) for n in range(1024))
     before = memory_mb(server.pid)
     for _ in range(250):

@@ -1,4 +1,4 @@
-"""Settings and first words that few use: what the real server makes of them, ours does."""
+"""Settings and first commands that few users send: Penstock treats them as the real nats-server does."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_one_client_too_many_hears_info_before_the_error(kind: Kind) -> None:
 
 @pytest.mark.parametrize("text", ["foo:bar", "foo:5:6"])
 def test_an_address_that_is_none_is_not_advertised(kind: Kind, text: str, tmp_path: Path) -> None:
-    """It was a traceback."""
+    """It caused a traceback."""
     config = tmp_path / "server.conf"
     config.write_text(f'{BASE}client_advertise: "{text}"\n')
     done = subprocess.run([*command(kind), "-c", str(config)], capture_output=True, text=True, timeout=30)
@@ -50,7 +50,7 @@ def test_an_address_that_is_none_is_not_advertised(kind: Kind, text: str, tmp_pa
 
 
 def test_a_reload_with_an_address_that_is_none_changes_nothing(kind: Kind) -> None:
-    """The users were new, all else was old."""
+    """The users were changed, and everything else stayed as it was."""
     with ServerProcess(kind, BASE + 'client_advertise: "x:1"\n') as server:
         server.configure(BASE + 'client_advertise: "y:z"\nauthorization { user: a, pass: b }\n')
         server.signal(signal.SIGHUP)
@@ -65,7 +65,7 @@ def test_an_advertised_address_is_read() -> None:
 
 
 def test_jetstream_is_switched_on_and_off_by_a_reload(kind: Kind) -> None:
-    """The log said so, and nothing happened."""
+    """The log said so, but nothing happened."""
     with ServerProcess(kind, BASE) as server:
         server.configure(BASE + JETSTREAM)
         server.signal(signal.SIGHUP)
@@ -119,7 +119,7 @@ def test_a_server_without_headers_has_no_responders_to_tell_of(kind: Kind) -> No
 
 
 def test_a_client_is_pinged_soon_after_it_has_said_connect(kind: Kind) -> None:
-    """So the server knows how long it takes to it and back; who has not said CONNECT is left alone."""
+    """So the server can measure the round-trip time; a client that has not sent CONNECT gets no PING."""
     with (
         ServerProcess(kind, BASE) as server,
         socket.create_connection(("127.0.0.1", server.port), timeout=10) as quiet,
@@ -138,7 +138,7 @@ def test_a_client_is_pinged_soon_after_it_has_said_connect(kind: Kind) -> None:
 
 @pytest.mark.parametrize("name", ["lost+found/", ".gitkeep", "jetstream/", "server.conf", "nats.log"])
 def test_a_store_is_made_beside_what_a_disk_or_a_server_has_there(tmp_path: Path, name: str) -> None:
-    """A new volume has its lost+found: the server did not start on it."""
+    """A new volume has a lost+found folder: the server once refused to start on it."""
     if name.endswith("/"):
         (tmp_path / name).mkdir()
     else:

@@ -1,5 +1,6 @@
-"""The end of a server, as its clients see it: nothing that was taken goes unanswered, and nobody is told that what they
-ask for does not exist."""
+"""The end of a server as its clients see it: every accepted request is answered, and no client is told that what it
+asks for does not exist.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def consume(client: Client, name: str, **config: Any) -> None:
     assert "error" not in found, found
 
 
-# Lame duck: as the reference.
+# Lame duck mode: as in nats-server.
 
 
 def answers_of_a_lame_duck(kind: Kind) -> dict[str, bytes]:
@@ -82,7 +83,9 @@ def answers_of_a_lame_duck(kind: Kind) -> dict[str, bytes]:
 
 
 def test_in_lame_duck_mode_each_kind_of_request_hears_what_it_does_from_nats_server() -> None:
-    """API requests are not answered, the rest finds no responders; ours once had no responders for all."""
+    """API requests are not answered, other requests get "no responders"; Penstock once answered all of them with "no
+    responders".
+    """
     assert answers_of_a_lame_duck("ours") == answers_of_a_lame_duck("real")
 
 
@@ -119,7 +122,7 @@ def statuses(frames: list[Frame]) -> list[bytes]:
 def test_what_comes_while_the_server_stops_is_not_told_that_nobody_is_there(
     server: EmbeddedServer, disk: CrashDisk
 ) -> None:
-    """503 to a pull request means "no such consumer" to a client, which gives up; 409 Consumer Deleted does, too."""
+    """A client takes 503 for a pull request as "no such consumer" and gives up; the same for 409 Consumer Deleted."""
     client = Client(server.port)
     client.create("S", "s.>", allow_direct=True)
     client.create("M", "m.>", storage="memory")
@@ -177,7 +180,7 @@ def test_acks_that_become_durable_while_the_server_stops_are_answered(server: Em
 
 @pytest.mark.parametrize("kind", ["ours", "real"])
 def test_nats_py_goes_on_after_a_restart_in_the_middle_of_its_requests(kind: Kind) -> None:
-    """It fetches in a loop; a restart is nothing but a pause to it."""
+    """It fetches in a loop, and must notice a restart only as a pause."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
