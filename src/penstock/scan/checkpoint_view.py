@@ -1,7 +1,7 @@
-"""The view of a stream from CHECKPOINT, HEAD and the blocks after it, without a look at each block file.
+"""The view of a stream from CHECKPOINT, HEAD and the blocks after it, without opening each block file.
 
-A store of many terabytes has millions of blocks. The list in the checkpoint is believed here: a listed block that the
-writer has removed since has no live message, and a reader that does not find its block reads the whole stream's files.
+A store of many terabytes has millions of blocks. The list in the checkpoint is trusted here: a listed block that the
+writer has removed since has no live message, and a reader that misses a block reads all files of the stream instead.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ log = logging.getLogger("penstock.scan")
 
 
 class StreamChanged(StoreError):
-    """The stream is no longer the one that was planned: deleted and made anew, or its sequences were taken back."""
+    """The stream is no longer the one that was planned: it was recreated, or sequences were truncated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ def _again(
     may_shrink: bool,
     disk: Disk,
 ) -> tuple[Part, list[Damage]]:
-    """What is left of a part of which a block is gone, planned anew as one part, and the blocks that nobody removed."""
+    """The rest of a part that has lost a block, planned again as one part, and the blocks missing without a record."""
     from penstock.scan.plan import plan
 
     check_unchanged(part, disk)
@@ -220,7 +220,7 @@ def _missing(part: Part, low: int, lost: SeqSet) -> list[Damage]:
 def _tell(
     part: Part, found: list[Damage], mode: Mode, columns: tuple[str, ...], headers: HeadersMode, disk: Disk
 ) -> Iterator[pa.RecordBatch]:
-    """Damage as the mode has it: an error, warnings, or rows."""
+    """Handle damage as the mode says: raise, warn, or return rows."""
     if not found:
         return
     check_unchanged(part, disk)  # what a truncation cut off is no damage

@@ -225,7 +225,7 @@ class Scan(Iterator["pa.RecordBatch"]):
             disk.close(fd)
 
     def _as_its_header_says(self, block: BlockView) -> BlockView:
-        """A view without a look at the blocks has what the checkpoint says of them, and that may lie."""
+        """A view made without opening the blocks relies on the checkpoint, which may be wrong about them."""
         disk = self.view.disk
         fd = disk.open(block.path)
         try:
@@ -237,7 +237,7 @@ class Scan(Iterator["pa.RecordBatch"]):
         return replace(block, base_seq=header.base_seq, base_time=header.base_time, salt=header.salt)
 
     def _damage_of(self, block: BlockView, columns: Columns, size: int, low: int, high: int) -> list[Damage]:
-        """The damage that may have cost a wanted row, or of which that cannot be said."""
+        """The damage that may have cost a wanted row, including damage for which this is unknown."""
         found = []
         ends_early = columns.finished and size < block.stop - block.start
         for (offset, length), (seq_start, seq_stop) in zip(columns.damage, columns.gaps, strict=True):

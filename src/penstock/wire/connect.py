@@ -1,7 +1,7 @@
-"""CONNECT: what a client says of itself. Rules: docs/wire.md.
+"""CONNECT: what a client says about itself. Rules: docs/wire.md.
 
-Reading is as tolerant as the reference: unknown fields are passed over, names match in any case, null leaves what was
-there. A field of another type, or a text that is not one JSON object, ends the connection without a word.
+Reading is as tolerant as nats-server: unknown fields are ignored, names match in any case, null keeps the previous
+value. A field of another type, or a text that is not one JSON object, closes the connection without an error message.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Connect(msgspec.Struct, frozen=True, kw_only=True):
     proxy_sig: str = ""
 
     def __repr__(self) -> str:
-        """Who it is; an error that shows it must not show its password."""
+        """The client's name and login, without the password, as errors show it."""
         return f"<Connect name={self.name!r} user={self.user!r} nkey={self.nkey!r}>"
 
     @property
@@ -52,7 +52,7 @@ class Connect(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fault(self) -> str | None:
-        """The -ERR that closes the connection of a client that is otherwise let in; None where all is well."""
+        """The -ERR that closes the connection of a client that is otherwise accepted; None if there is none."""
         if self.protocol not in (0, 1):
             return errors.INVALID_PROTOCOL
         if self.no_responders and not self.headers:

@@ -1,4 +1,4 @@
-"""What a client hears as -ERR, in the reference's exact words. Which of them close the connection: docs/wire.md.
+"""The texts that a client receives as -ERR, exactly as nats-server's. Which of them close the connection: docs/wire.md.
 
 Clients compare these texts (most in lower case), so not a letter of them may change.
 """

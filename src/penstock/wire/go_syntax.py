@@ -1,5 +1,4 @@
-"""Why a text is no JSON, in the words of Go's scanner, which API replies quote. Only texts that did not parse come
-here."""
+"""Why a text is not JSON, in the words of Go's scanner, which API replies quote; only for texts that did not parse."""
 
 from __future__ import annotations
 

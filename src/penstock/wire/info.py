@@ -1,4 +1,4 @@
-"""INFO: what a server says of itself, on connecting and whenever it changes. Rules: docs/wire.md.
+"""INFO: what a server says about itself, when a client connects and whenever it changes. Rules: docs/wire.md.
 
 Fields stand in the reference's order, and those that it leaves out when they are empty are left out; `product` is our
 own, for who wants to know which server answers.
@@ -22,7 +22,7 @@ RUNTIME = f"python{platform.python_version()}"
 
 
 class Info(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The fields of INFO as a client hears them."""
+    """The fields of INFO as a client receives them."""
 
     server_id: str
     server_name: str

@@ -1,4 +1,4 @@
-"""Names that nobody else has: 22 characters of 0-9, A-Z and a-z, and short names made from longer ones."""
+"""Unique names of 22 characters (0-9, A-Z, a-z), and short names derived from longer ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DIGIT_OF_BYTE = bytes(ord(DIGITS[byte % 62]) for byte in range(256))
 
 
 def make_nuid() -> str:
-    """A new name, not to be guessed."""
+    """A new name that cannot be guessed."""
     return os.urandom(SIZE).translate(_DIGIT_OF_BYTE).decode("ascii")
 
 

@@ -1,4 +1,4 @@
-"""Header blocks with a status: what a server says in place of a message. Rules: docs/wire.md.
+"""Header blocks with a status, which a server sends in place of a message. Rules: docs/wire.md.
 
 `NATS/1.0 404 No Messages` CRLF, then perhaps headers, then CRLF; a message with one has no payload.
 """
@@ -29,7 +29,7 @@ def status_block(code: int, text: str = "", headers: Iterable[tuple[str, str]] =
 
 
 def no_responders(subject: bytes) -> bytes:
-    """Nobody heard the request: what its publisher gets on the reply subject."""
+    """The request had no subscribers: its publisher gets this on the reply subject."""
     return b"NATS/1.0 503\r\nNats-Subject: " + subject + b"\r\n\r\n"
 
 

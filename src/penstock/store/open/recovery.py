@@ -1,10 +1,8 @@
 """Recovery: from the files of a stream to its index. Rules: docs/format.md, and ARCHITECTURE.md ("Opening").
 
-The order is: what blocks are there; the checkpoint, if it fits them; summaries of the blocks after it; a scan of
-the last block and of
-those without a summary; then the control records, which only ever take away. Nothing here writes; what should be
-written is
-collected for the store.
+The order is: the list of blocks; the checkpoint, if it fits them; summaries of the blocks after it; a scan of the last
+block and of those without a summary; then the control records, which only ever remove. Nothing here writes; what should
+be written is collected for the store.
 """
 
 from __future__ import annotations
@@ -77,10 +75,10 @@ def recover(
     explained: SeqSet | None = None,
     head: Head | None = None,
 ) -> tuple[Report, Recovered]:
-    """Fill an index from a stream's files, with the checkpoint if it fits. `begin` gives an empty core each time.
+    """Fill an index from a stream's files, with the checkpoint if it fits. `begin` returns an empty engine each time.
 
-    It is handed the headers of the blocks as they come into the index: its arrays may be asked for at once.
-    Sequences in `explained` are not lost when there is no record of them.
+    `begin` gets the headers of the blocks as they come into the index, whose arrays may be loaded at once. Sequences in
+    `explained` do not count as lost when no record mentions them.
     """
     headers: dict[int, BlockHeader] = {}
     report = Report()
@@ -224,8 +222,8 @@ class Recovery:
 
     @property
     def number_stop(self) -> int:
-        """Subject numbers are below it. One that is out of proportion costs memory: then the block itself is read,
-        and gives its subjects new ones."""
+        """The bound of subject numbers. A number out of proportion would cost memory: then the block itself is read,
+        and its subjects get new numbers."""
         return min(NUMBERS_MIN + self.told_size // NUMBER_WEIGHT, NUMBER_STOP)
 
     def read_head(self) -> Head | None:
@@ -235,10 +233,10 @@ class Recovery:
             return None
 
     def judge_head(self, head: Head | None, blocks: list[BlockOnDisk]) -> None:
-        """Was the stream stopped in good order, and up to where do the blocks hold what their writer wrote?
+        """Whether the stream was stopped properly, and up to where the blocks hold everything that was written.
 
-        After a power cut a summary may be there and the end of its block not. In the same boot the system still
-        has every write.
+        After a power cut a summary may exist while the end of its block is missing. Within the same boot the system
+        still has every write.
         """
         if head is None:
             return
@@ -258,8 +256,7 @@ class Recovery:
         return True  # its block is gone: recovery tells what that costs
 
     def read_checkpoint(self) -> Checkpoint | None:
-        """The checkpoint, when it holds; whether it fits the blocks is another question: what it knew is evidence
-        anyway."""
+        """The checkpoint, if it is valid. It may not fit the blocks; even then its contents are evidence."""
         try:
             data = self.disk.read_file(self.paths.checkpoint)
         except FileNotFoundError:
@@ -318,7 +315,7 @@ class Recovery:
         block.controls = block.all_controls = block.controls_from(0)
 
     def read_block(self, path: str, size: int) -> memoryview:
-        """The first bytes of a block, in memory that the next call uses again."""
+        """The first bytes of a block, in memory that the next call reuses."""
         if len(self.buffer) < size:
             self.buffer = bytearray(size)
         fd = self.disk.open(path)
@@ -548,8 +545,7 @@ class Recovery:
         )
 
     def first_gap(self, blocks: list[BlockOnDisk], floor: int, skips: SeqSet, lost: SeqSet, facts: Facts) -> int:
-        """The first sequence that a power cut may have taken out of the middle of what was being written; SEQ_STOP
-        where there is none."""
+        """The first sequence that a power cut may have lost from the middle of a running write; SEQ_STOP: none."""
         if self.trusted_seq == SEQ_STOP:
             return SEQ_STOP
         skips, lost = skips.copy(), lost.copy()
@@ -560,7 +556,7 @@ class Recovery:
     def find_holes(
         self, blocks: list[BlockOnDisk], floor: int, skips: SeqSet, gone: SeqSet, lost: SeqSet, facts: Facts
     ) -> SeqSet:
-        """Sequences that were given out, of which no record tells what became of them."""
+        """Sequences that were given out, but for which no record says what became of them."""
         checkpoint, evidence, head = facts
         holes = SeqSet()
         if evidence is not None:
