@@ -1,4 +1,6 @@
-"""The catalog of cases: which there are, on what server each runs, and what the real server said (recorded/*.json)."""
+"""The catalog of cases: all cases, the server that each one runs on, and the recorded answers of nats-server
+(recorded/*.json).
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def add(group: str, name: str, run: Callable[[Script], None], **options: Any) ->
 
 
 def case(group: str, name: str, **options: Any) -> Callable[[Callable[[Script], None]], Callable[[Script], None]]:
-    """The function below is a case."""
+    """Register the function below as a case."""
 
     def register(run: Callable[[Script], None]) -> Callable[[Script], None]:
         add(group, name, run, **options)
@@ -69,7 +71,7 @@ def all_cases() -> list[Case]:
 
 
 def run(case: Case, servers: Servers) -> tuple[Transcript, bool]:
-    """The transcript of `case`, and whether every answer came."""
+    """The transcript of `case`, and whether every answer arrived."""
     if case.is_alone:
         with servers.alone(_config(case)) as server:
             return _run_on(case, server.port, "", server)
@@ -103,7 +105,7 @@ def recorded(group: str) -> dict[str, Transcript]:
 
 
 def write(group: str, answers: dict[str, Transcript]) -> None:
-    """One frame per line: a change in a recording reads like a change in a conversation."""
+    """One frame per line: a change in a recording is as readable as a change in a conversation."""
     RECORDED.mkdir(exist_ok=True)
     blocks = []
     for name, transcript in sorted(answers.items()):
@@ -113,7 +115,7 @@ def write(group: str, answers: dict[str, Transcript]) -> None:
 
 
 def as_lines(transcript: Transcript) -> list[str]:
-    """A transcript as text, in which equal means equal: order of keys included."""
+    """A transcript as text: two transcripts are equal if their texts are, the order of keys included."""
     lines = []
     for entry in transcript:
         lines.append(f"{entry.get('on', '')}> {entry['did']}")
@@ -124,7 +126,7 @@ def as_lines(transcript: Transcript) -> list[str]:
 
 
 def params(group: str) -> list[Any]:
-    """The cases of a group for pytest; those in which we differ on purpose must differ."""
+    """The cases of a group for pytest; cases in which Penstock differs on purpose must differ."""
     reasons = DIFFERENT.get(group, {})
 
     def marks(case: Case) -> list[pytest.MarkDecorator]:
@@ -135,7 +137,7 @@ def params(group: str) -> list[Any]:
 
 
 def assert_as_recorded(case: Case, servers: Servers) -> None:
-    """Run the case; it fails with a diff where an answer is not the recorded one."""
+    """Run the case; fail with a diff if an answer differs from the recorded one."""
     known = recorded(case.group)
     assert case.name in known, (
         f"{case.group} has no recording of {case.name!r}: run tests/parity/record.py {case.group}"
@@ -147,6 +149,6 @@ def assert_as_recorded(case: Case, servers: Servers) -> None:
 
 
 def difference(expected: Transcript, got: Transcript) -> str:
-    """Where `got` differs from the recording, as a diff; empty if nowhere."""
+    """The diff between `got` and the recording; empty if they are equal."""
     lines = difflib.unified_diff(as_lines(expected), as_lines(got), "nats-server", "ours", lineterm="", n=4)
     return "\n".join(lines)

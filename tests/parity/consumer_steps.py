@@ -1,8 +1,8 @@
 """Steps that the cases about consumers share: a stream with messages, a consumer, a pull, an acknowledgement.
 
-A consumer of the real server works beside the one who asks it: what it sends comes in its own order, but before or
-after the answer to another request by chance. So a case reads the frames that it waits for before it asks again, waits
-for an acknowledgement's answer, and shows that no more comes by a status that comes after it.
+A consumer of the real server runs concurrently with the client's requests: what it sends is ordered in itself, but may
+arrive before or after the answer to another request. So a case reads the frames that it waits for before its next
+request, waits for an acknowledgement's answer, and shows that no more messages arrive by a status that follows them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FIVE = ("t.a", "t.b", "t.a", "t.c", "t.b")
 
 
 def fill(c: Connection, subjects: tuple[str, ...] = FIVE, start: int = 1, size: int = 0) -> None:
-    """Publish to `subjects`, the last one's acknowledgement waited for; the bodies are m1, m2 …"""
+    """Publish to `subjects` and wait for the last acknowledgement; the bodies are m1, m2 …"""
     last = len(subjects) - 1
     for n, subject in enumerate(subjects):
         body = f"m{start + n}".ljust(size, ".")
@@ -29,7 +29,9 @@ def fill(c: Connection, subjects: tuple[str, ...] = FIVE, start: int = 1, size: 
 
 
 def feed(writer: Connection, reader: Connection, subjects: tuple[str, ...], start: int = 1, size: int = 0) -> None:
-    """Publish to those who wait, one after the other: what `reader` gets is read before the next."""
+    """Publish one message after the other to waiting readers: the message for `reader` is read before the next one is
+    published.
+    """
     for n, subject in enumerate(subjects, start):
         writer.request(subject, f"m{n}".ljust(size, "."), is_kept=False)
         reader.read(1)
@@ -64,7 +66,7 @@ def pull(c: Connection, body: Payload = b"", reply: str = "p", consumer: str = "
 def pulling(
     s: Script, messages: tuple[str, ...] = FIVE, stream: dict[str, Any] | None = None, **config: Any
 ) -> Connection:
-    """A connection that listens on `p` with the sid 1; the stream T, its durable C."""
+    """A connection that subscribes to `p` with sid 1; the stream T and its durable C."""
     c = streamed(s, messages, **(stream or {}))
     consume(c, **config)
     c.sub("p", "1")
@@ -72,13 +74,13 @@ def pulling(
 
 
 def fetch(c: Connection, count: int = 1, reply: str = "p", consumer: str = "C") -> list[Frame]:
-    """Ask for `count` messages and read them."""
+    """Pull `count` messages and read them."""
     pull(c, {"batch": count, "expires": 5 * NS}, reply, consumer)
     return c.read(count, f"fetch {count}")
 
 
 def ack(c: Connection, frame: Frame, body: Payload = "+ACK") -> None:
-    """Acknowledge, and wait for the answer to that."""
+    """Acknowledge, and wait for the answer to the acknowledgement."""
     assert frame.reply is not None
     c.request(frame.reply.decode(), body)
 
@@ -89,12 +91,12 @@ def quiet_ack(c: Connection, frame: Frame, body: Payload = "+ACK", reply: str = 
 
 
 def settle(c: Connection, pending: int, consumer: str = "C") -> None:
-    """Until so many are pending: the real server counts what was published a moment later."""
+    """Wait until this many messages are pending: the real server counts a published message a moment later."""
     c.until(f"CONSUMER.INFO.T.{consumer}", "", lambda a: a.get("num_pending") == pending, is_kept=False)
 
 
 def take(c: Connection, pending: int, reply: str = "p", consumer: str = "C") -> list[Frame]:
-    """Take all of what was just published, `pending` of which this consumer is to see."""
+    """Take everything that was just published; this consumer matches `pending` of the messages."""
     settle(c, pending, consumer)
     return no_more(c, reply, consumer)
 
@@ -110,12 +112,12 @@ def info(c: Connection, consumer: str = "C") -> dict[str, Any]:
 
 
 def until_waiting(c: Connection, count: int, consumer: str = "C") -> None:
-    """Until so many requests wait."""
+    """Wait until this many pull requests wait."""
     c.until(f"CONSUMER.INFO.T.{consumer}", "", lambda a: a.get("num_waiting") == count)
 
 
 def listening(s: Script, subject: str = "$JS.EVENT.>", name: str = "b") -> Connection:
-    """Another connection, which hears `subject`."""
+    """Another connection, which subscribes to `subject`."""
     listener = s.connect(name)
     listener.sub(subject, "ev")
     listener.flush()

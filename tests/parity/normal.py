@@ -1,7 +1,8 @@
-"""What differs from run to run, replaced by placeholders: times, ids, ports, the Go version. All else is compared.
+"""Values that differ from run to run are replaced by placeholders: times, ids, ports, the Go version. Everything else
+is compared.
 
-A payload that is JSON exactly as Go writes it (compact, `<>&` escaped) is kept as parsed value, keys in their order;
-any other payload is kept as text, so that its very bytes are compared.
+A payload that is JSON exactly as Go writes it (compact, `<>&` escaped) is kept as a parsed value, keys in their order;
+any other payload is kept as text, so that its exact bytes are compared.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ CURVE_KEY = re.compile(r"\bX[A-Z2-7]{55}\b")
 TEXT_MAX = 1000
 DAY = timedelta(days=1)
 NUID = re.compile(r"^[0-9A-Za-z]{22}$")
-# By key, whatever the value: what belongs to a process, a connection or a moment.
+# Keys whose values are always replaced: they belong to a process, a connection or a moment.
 BY_KEY = {"rtt", "client_id", "cid", "port", "nonce", "go", "git_commit", "active", "uptime", "idle"}
 BY_KEY |= {"pause_remaining", "ack_time"}
 ACK_TIME = re.compile(r"(\$JS\.ACK\.[^. ]+\.[^. ]+\.\d+\.\d+\.\d+)\.\d{19}\.(\d+)")
 FLOW = re.compile(r"(\$JS\.FC\.[^. ]+\.[^. ]+)\.[0-9A-Za-z]{4}\b")
-MADE_UP = re.compile(r"^[0-9A-Za-z]{8}$")  # a consumer's name where nobody gave it one
+MADE_UP = re.compile(r"^[0-9A-Za-z]{8}$")  # the name of a consumer that was created without one
 PIN = re.compile(rb"Nats-Pin-Id: ([0-9A-Za-z]{22})")
 IDENTITY = re.compile(r"(Nats-Stream-Identity|identity does not match): [0-9A-Za-z]{8}\b")
 REMAINING = re.compile(r"(\"pause_remaining\":)\d+")  # in the text of an answer that an audit repeats
 PIN_KEYS = ("pinned_client_id", "pinned_id")
-OURS = {"product"}  # fields that only we have
+OURS = {"product"}  # fields that only Penstock has
 THEIRS = {"git_commit", "xkey"}  # of INFO: the other server's build, and its key for auth callouts
 
 
 def without_times(text: str) -> str:
-    """`text` with the times of this run replaced; a time that was asked for (of another day) stays."""
+    """`text` with the times of this run replaced; a requested time (of another day) stays."""
 
     def replace(found: re.Match[str]) -> str:
         moment = found[0]
@@ -54,13 +55,13 @@ def without_times(text: str) -> str:
 
 
 class Normal:
-    """Makes frames comparable. `names` are words of this run (the account) and what stands for them."""
+    """Makes frames comparable. `names` maps words of this run (the account) to their placeholders."""
 
     def __init__(self, names: dict[str, str]) -> None:
         self._names = names
 
     def learn(self, value: Any) -> None:
-        """Names and pins that the server has made up are numbered as they come."""
+        """Number the names and pins that the server generates, in the order in which they appear."""
         if isinstance(value, list):
             for item in value:
                 self.learn(item)
@@ -112,7 +113,7 @@ class Normal:
         return value
 
     def _base64(self, value: str) -> str:
-        """Decoded, so that times in it can be replaced and people can read it."""
+        """Decode base64, so that times in it can be replaced and people can read it."""
         try:
             data = base64.b64decode(value, validate=True)
         except ValueError:

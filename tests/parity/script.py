@@ -1,7 +1,7 @@
-"""Script: what a case does to a server, and the transcript of what the server said.
+"""Script: the steps of a case against a server, and the transcript of the server's answers.
 
-A case is a function of a `Script`. Every step that reads writes an entry: which connection, what was done, the frames
-that came. Nothing waits for time to pass: a step ends with the answer it asked for, a PONG, or the connection's end.
+A case is a function of a `Script`. Every step that reads writes an entry: the connection, the step, and the frames that
+arrived. Nothing waits for time to pass: a step ends with the answer it requested, a PONG, or the connection's end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from support.wire_client import Closed, Frame, Silent, WireClient
 
 Json = dict[str, Any] | list[Any]
 Payload = bytes | str | Json
-TIMEOUTS_MAX = 2  # after so many silences the rest of a case tells nothing
+TIMEOUTS_MAX = 2  # after this many timeouts the rest of a case tells nothing
 DID_MAX = 160
 DEFAULTS = {
     "verbose": False,
@@ -61,7 +61,7 @@ class Connection:
         self._wire = wire or WireClient(script.port)
         self._inbox_count = 0
 
-    # What is sent without waiting for an answer.
+    # Steps that send without waiting for an answer.
 
     def send(self, data: bytes | str) -> None:
         self._wire.send(data if isinstance(data, bytes) else data.encode())
@@ -89,7 +89,7 @@ class Connection:
             body = block + body
         self.send(head.encode() + body + b"\r\n")
 
-    # What reads.
+    # Steps that read.
 
     def flush(self, did: str = "flush", is_sorted: bool = False) -> list[Frame]:
         """PING, and everything up to its PONG; sorted where the server may choose an order."""
@@ -160,7 +160,7 @@ class Connection:
         return frames
 
     def take(self, count: int) -> list[Frame]:
-        """The next `count` frames, for the case alone."""
+        """The next `count` frames, which the case uses and the transcript leaves out."""
         left = [count]
 
         def is_last(_: Frame) -> bool:
@@ -208,7 +208,7 @@ class Connection:
         return frames[-1] if frames and frames[-1].subject == inbox else None
 
     def api(self, subject: str, payload: Payload = b"", is_kept: bool = True) -> dict[str, Any]:
-        """Ask `$JS.API.<subject>`; the answer's JSON, {} if none came."""
+        """Send a request to `$JS.API.<subject>`; returns the JSON of the answer, {} if none arrived."""
         frame = self.request(f"$JS.API.{subject}", payload, is_kept=is_kept)
         if frame is None or not frame.payload.startswith(b"{"):
             return {}
@@ -216,7 +216,7 @@ class Connection:
         return answer
 
     def many(self, subject: str, payload: Payload = b"", headers: list[str] | None = None) -> list[Frame]:
-        """A request with several answers, the last one of which has a status."""
+        """A request with several answers, the last of which has a status."""
         inbox = self._ask(subject, payload, headers, "NATS/1.0")
 
         def is_last(frame: Frame) -> bool:
@@ -249,7 +249,7 @@ class Connection:
         self._wire.close()
 
     def secure(self, context: ssl.SSLContext) -> None:
-        """The client's side of a TLS handshake; that it fails shows as the connection's end."""
+        """The client's side of a TLS handshake; a failed one shows as the connection's end."""
         self._wire.secure(context)
 
     def finish_sending(self) -> None:
@@ -353,19 +353,19 @@ class Script:
             connection.close()
 
     def open(self, name: str = "a") -> Connection:
-        """A connection that has said nothing; INFO is read, and kept where `show_info` is set by the case before."""
+        """A connection that has sent nothing yet; INFO is read, and kept if the case has set `show_info` before."""
         connection = Connection(self, name)
         self._connections.append(connection)
         return connection
 
     def open_on(self, wire: WireClient, name: str = "a") -> Connection:
-        """A connection by another way than TCP to the server's port."""
+        """A connection to the server's port by another transport than TCP."""
         connection = Connection(self, name, wire)
         self._connections.append(connection)
         return connection
 
     def connect(self, label: str = "a", **options: Any) -> Connection:
-        """A connection after its handshake, which is in the transcript only where it fails."""
+        """A connection after its handshake, which is in the transcript only if it fails."""
         connection = self.open(label)
         credentials = {"user": self.account, "pass": self.account} if self.account else {}
         told = {
@@ -387,7 +387,7 @@ class Script:
         self.transcript.append({"on": connection, "did": did[:DID_MAX], "got": got})
 
     def value(self, did: str, value: Any) -> None:
-        """Write down something that the case has worked out from answers."""
+        """Record a value that the case has derived from answers."""
         self.transcript.append({"did": did, "got": [{"json": self.normal.value(value)}]})
 
     def silence(self, connection: str, did: str, got: list[dict[str, Any]]) -> None:
