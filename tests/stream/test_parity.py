@@ -22,7 +22,7 @@ from penstock.stream.rules import judge
 
 CASES: dict[str, Any] = recorded("stream")
 
-# Where we answer otherwise on purpose: sequences stay below 2^63 (DESIGN.md, decision 11).
+# Where we answer otherwise on purpose: sequences stay below 2^63, as Arrow and Spark have signed numbers.
 OURS = {"a first sequence of 2^64 - 1": "too large"}
 
 

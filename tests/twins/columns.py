@@ -1,7 +1,7 @@
 """The rows that scan/columns.pyx makes of a block's bytes, in plain Python.
 
 A row is a dict of stream, seq, ts (microseconds, rounded down), ts_ns, subject, headers and payload. Rules for damage:
-docs/format.md, "Record"; for headers: penstock/headers.py; text that is not UTF-8 shows as \\xNN (decision 11).
+docs/format.md, "Record"; for headers: penstock/wire/headers.py; text that is not UTF-8 shows as \\xNN.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 It works in chunks of a few hundred rows: `walk_rows` verifies records and notes where their parts lie, then one loop
 per wanted column copies that part of the chunk, which is still in the cache. Layout: docs/format.md, "Record". Text
-follows decision 11: bytes that are not UTF-8 show as \\xNN. Header rules: penstock/headers.py. The twin:
+shows bytes that are not UTF-8 as \\xNN. Header rules: wire/headers.py. The twin:
 tests/twins/columns.py.
 """
 cimport cython
