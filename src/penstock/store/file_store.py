@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 
 from penstock.base.clock import SYSTEM, Clock
@@ -298,6 +299,7 @@ class FileStore(Store):
         """Commit, write the checkpoint, say in HEAD that all is in order. Writes are refused from now on."""
         if self.engine.is_closed:
             return
+        self._renew_parts()
         failed: StoreError | None = None
         self.engine.log.detach()
         try:
@@ -319,6 +321,21 @@ class FileStore(Store):
             self._close()
         if failed is not None:
             raise failed
+
+    def _renew_parts(self) -> None:
+        """Refer to this store from its parts anew: the garbage collector has cleared their weak references if it is
+        what closes a dropped database."""
+        for part in (
+            self.files,
+            self.rollback,
+            self.removal,
+            self.checkpoints,
+            self.truncation,
+            self.deletes,
+            self.opening,
+            self.deferred_writes,
+        ):
+            part.store = weakref.proxy(self)
 
     def _resume(self) -> bool:
         try:

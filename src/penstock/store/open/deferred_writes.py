@@ -34,7 +34,7 @@ class DeferredWrites:
 
     def __init__(self, store: FileStore, *, is_strict: bool = False) -> None:
         """`is_strict`: nothing is put off, the first step that fails raises."""
-        self._store: FileStore = weakref.proxy(store)  # it owns us, and is freed without the garbage collector
+        self.store: FileStore = weakref.proxy(store)  # it owns us, and is freed without the garbage collector
         self._is_strict = is_strict
         self._steps: deque[Callable[[], object]] = deque()
         self._is_running = self._is_held = False
@@ -62,24 +62,24 @@ class DeferredWrites:
         try:
             self._run()
         except (OSError, WriteFailed) as error:
-            path = _path_of(error) or self._store.paths.root
+            path = _path_of(error) or self.store.paths.root
             text = f"{os.strerror(self._code)}: the stream can be read, and takes writes once this can be written"
-            self._store.report.add("put off", path, text)
+            self.store.report.add("put off", path, text)
             return False
         return True
 
     def resume(self) -> None:
         """Do what was put off; WriteFailed when that is still not possible."""
         if self._is_running or threading.get_ident() == self.loop_thread:
-            raise self._store.rollback.failure()
+            raise self.store.rollback.failure()
         try:
             self._run()
         except OSError as error:
-            raise self._store.rollback.failure() from error
-        log.info("stream %s: its files are in order again, it takes writes", self._store.name)
+            raise self.store.rollback.failure() from error
+        log.info("stream %s: its files are in order again, it takes writes", self.store.name)
 
     def _run(self) -> None:
-        store = self._store
+        store = self.store
         self._is_running = True
         try:
             if self._is_held:
@@ -101,11 +101,11 @@ class DeferredWrites:
 
     def hold_again(self) -> None:
         """The log's failure was dealt with; what is put off still keeps it from taking writes."""
-        if self.is_waiting and self._store.engine.log.failure() is None:
-            self._store.engine.log.hold(self._code, self._place, is_write=True)
+        if self.is_waiting and self.store.engine.log.failure() is None:
+            self.store.engine.log.hold(self._code, self._place, is_write=True)
 
     def _hold(self, error: OSError | WriteFailed) -> None:
-        store = self._store
+        store = self.store
         self._is_held = True
         self._code, self._place = error.errno or errno.EIO, _path_of(error) or store.paths.root
         store.engine.log.hold(self._code, self._place, is_write=True)
